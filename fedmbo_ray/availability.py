@@ -1,0 +1,76 @@
+"""Clients that drop out or come late, simulated when a cohort is sampled."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+import pydantic
+from annotated_types import Ge, Gt, Lt
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Pick = Callable[[int, Ids], Ids]  # how many clients, and whom not to take (when sampling without replacement)
+NOBODY = np.empty(0, dtype=np.int64)
+Probability = Annotated[float, Ge(0), Lt(1)]
+
+
+class Availability(Protocol):
+    """Turns the wish for `size` clients into the cohort that answers; at least one client always does."""
+
+    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any) -> Ids: ...
+
+
+class AlwaysAvailable:
+    """Every client answers at once."""
+
+    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any) -> Ids:
+        return pick(size, NOBODY)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class Unreliable:
+    """A client drops out with probability `dropout`; with probability `straggle` it answers late.
+
+    A late answer takes a time from `delay` (seconds of mean `delay_mean`); later than `deadline`, the client
+    counts as dropped. A dropped slot is filled by another client (`resample`) or left out (`omit`).
+    Nothing sleeps: the record's `waited` adds up the slowest answer of every cohort.
+    """
+
+    dropout: Probability = 0.0
+    straggle: Probability = 0.0
+    delay: Literal["constant", "exponential", "pareto"] = "exponential"
+    delay_mean: Annotated[float, Gt(0)] = 1.0
+    deadline: Annotated[float, Gt(0)] | None = None
+    dropped: Literal["resample", "omit"] = "resample"
+
+    def __post_init__(self) -> None:
+        if self.straggle and self.delay == "constant" and self.deadline and self.delay_mean > self.deadline:
+            raise ValueError(
+                "with constant delays `delay_mean <= deadline` must hold (else raise dropout), "
+                f"but got delay_mean={self.delay_mean}, deadline={self.deadline}"
+            )
+
+    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any) -> Ids:
+        cohort = pick(size, NOBODY)
+        delays = self.delays(rng, size)
+        while np.isinf(delays).any():
+            lost = np.isinf(delays)
+            meter.dropped += int(lost.sum())
+            if self.dropped == "omit" and not lost.all():
+                cohort, delays = cohort[~lost], delays[~lost]
+            else:
+                cohort[lost] = pick(int(lost.sum()), cohort[~lost])
+                delays[lost] = self.delays(rng, int(lost.sum()))
+        meter.waited += float(delays.max())
+        return cohort
+
+    def delays(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Seconds until each of `size` clients answers; inf for one that does not."""
+        laws: dict[str, Callable[[], NDArray[np.float64]]] = {
+            "constant": lambda: np.full(size, self.delay_mean),
+            "exponential": lambda: rng.exponential(self.delay_mean, size),
+            "pareto": lambda: rng.pareto(2.0, size) * self.delay_mean,  # tail index 2: infinite variance
+        }
+        delays = np.where(rng.random(size) < self.straggle, laws[self.delay](), 0.0)
+        late = delays > (self.deadline or np.inf)
+        return np.where((rng.random(size) < self.dropout) | late, np.inf, delays)

@@ -1,0 +1,20 @@
+"""All blocks computed here, one after the other: no Ray, the reference for every other backend."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmbo_ray.data import ClientData
+from fedmbo_ray.federation import Block, Job, run_block
+
+
+class InProcess:
+    def __init__(self, problem: Any, data: ClientData) -> None:
+        self.problem, self.data = problem, data
+
+    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
+        cpu = torch.device("cpu")
+        return [run_block(self.problem, self.data, job, block, cpu) for block in blocks]
+
+    def close(self) -> None: ...

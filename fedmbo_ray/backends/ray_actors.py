@@ -1,0 +1,142 @@
+"""Blocks computed by a pool of Ray actors. An actor that dies is replaced, and its blocks run again."""
+
+import math
+from collections import Counter, deque
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from torch import Tensor
+
+from fedmbo_ray.backends.client_actor import ClientActor, Failure, Request
+from fedmbo_ray.backends.links import CallLink, Gone, SocketLink
+from fedmbo_ray.data import ClientData
+from fedmbo_ray.federation import Block, Job, RunFailed
+from fedmbo_ray.registry import ConfigError
+
+LARGE = 32_768  # bytes from which a shared vector is kept by the actors instead of sent again
+ATTEMPTS = 3  # how often a block may lose its actor before the run gives up
+
+
+class RayActors:
+    """`actors` client actors of `cpus` and `gpus` each (fractions allowed)."""
+
+    def __init__(self, problem: Any, data: ClientData, actors: int, cpus: float = 1.0, gpus: float = 0.0) -> None:
+        require_room(actors, cpus, gpus)
+        self.options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
+        self.args = (ray.put(problem), ray.put(data))  # kept: a replacement needs them, too
+        self.replaced = 0
+        self.kept: deque[tuple[Tensor, int]] = deque(maxlen=4)
+        self.version = 0
+        handles = [self._start() for _ in range(actors)]
+        nodes = set(ray.get([handle.node.remote() for handle in handles]))
+        here = ray.get_runtime_context().get_node_id()
+        if nodes == {here}:
+            self.options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
+        self.link: Any = SocketLink if nodes == {here} else partial(CallLink, store={})
+        self.links: list[Any] = [self.link(handle) for handle in handles]
+
+    def _start(self) -> Any:
+        return ray.remote(ClientActor).options(**self.options).remote(*self.args)
+
+    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
+        versions = tuple(self._version(part) for part in job.shared)
+        job = job._replace(shared=tuple(part.numpy() for part in job.shared))
+        blocks = [block._replace(each=tuple(rows.numpy() for rows in block.each)) for block in blocks]
+        results: dict[int, tuple[Tensor, ...]] = {}
+        waiting, busy, lost = deque(range(len(blocks))), dict[Any, list[int]](), Counter[int]()
+        while len(results) < len(blocks):
+            for link in self.links:
+                if waiting and link.channel is not None and link not in busy:
+                    share = [waiting.popleft() for _ in range(self._share(len(waiting)))]
+                    busy[link] = share
+                    try:
+                        link.send(Request(job, [blocks[i] for i in share]), versions)
+                    except Gone:
+                        self._replace(link, busy, waiting, lost)
+            listening = [link for link in self.links if link in busy or link.channel is None]
+            for link in listening[0].wait(listening):
+                try:
+                    if link.channel is None:
+                        link.connect()
+                    else:
+                        self._collect(link.receive(), busy.pop(link), results)
+                except Gone:
+                    self._replace(link, busy, waiting, lost)
+        return [results[i] for i in range(len(blocks))]
+
+    def _share(self, waiting: int) -> int:
+        """How many blocks the next free actor takes: half of its part, so that a slow actor delays little."""
+        actors = len(self.links)
+        return 1 if waiting <= actors else math.ceil(waiting / (2 * actors))
+
+    @staticmethod
+    def _collect(reply: Any, share: list[int], results: dict[int, tuple[Tensor, ...]]) -> None:
+        if isinstance(reply, Failure):
+            raise RunFailed(f"a client's computation raised:\n{reply.text}")
+        for i, outputs in zip(share, reply, strict=True):
+            results[i] = tuple(torch.from_numpy(np.require(out, requirements="W")) for out in outputs)
+
+    def _replace(self, link: Any, busy: dict[Any, list[int]], waiting: deque[int], lost: Counter[int]) -> None:
+        """Give the dead actor's blocks back and start another actor in its place."""
+        share = busy.pop(link, [])
+        lost.update(share or [-1])
+        if max(lost.values(), default=0) >= ATTEMPTS:
+            raise RunFailed(
+                f"{ATTEMPTS} client actors died one after the other; the last said: {self._last_words(link)}"
+            )
+        waiting.extendleft(reversed(share))
+        link.close()
+        self.replaced += 1
+        self.links[self.links.index(link)] = self.link(self._start())
+
+    @staticmethod
+    def _last_words(link: Any) -> str:
+        try:
+            ray.get(link.actor.node.remote(), timeout=5)
+        except ray.exceptions.RayError as error:
+            return " ".join(str(error).split())
+        return "nothing"
+
+    def _version(self, part: Tensor) -> int | None:
+        """The number of a large vector, the same as long as it is the same object; None for a small one."""
+        if part.nbytes < LARGE:
+            return None
+        for kept, version in self.kept:
+            if kept is part:
+                return version
+        self.version += 1
+        self.kept.append((part, self.version))
+        return self.version
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+            ray.kill(link.actor)
+
+
+def require_room(actors: int, cpus: float, gpus: float) -> None:
+    """Raise a ConfigError at once if the cluster could never place the actors."""
+    room = sum(capacity(node["Resources"], cpus, gpus) for node in ray.nodes() if node["Alive"])
+    if room < actors:
+        have = ray.cluster_resources()
+        raise ConfigError(
+            f"{actors} actors of {cpus:g} CPU and {gpus:g} GPU must fit the cluster, but it has "
+            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU on {len(ray.nodes())} node(s), "
+            f"room for {room:g}",
+            "clients",
+            "actors",
+        )
+
+
+def capacity(resources: dict[str, float], cpus: float, gpus: float) -> float:
+    """How many actors fit on a node; an actor with a fraction of a GPU can't be spread over two."""
+    by_cpu = math.floor(resources.get("CPU", 0) / cpus + 1e-9) if cpus else math.inf
+    have = resources.get("GPU", 0)
+    if not gpus:
+        return by_cpu
+    by_gpu = have * math.floor(1 / gpus + 1e-9) if gpus < 1 else math.floor(have / gpus)
+    return min(by_cpu, by_gpu)

@@ -1,0 +1,124 @@
+"""The driver actor: runs the rounds of one config on client actors and streams its records.
+
+Its process may die: Ray starts it again, and it goes on from its newest checkpoint.
+"""
+
+import math
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+from fedmbo_ray.backends.ray_actors import RayActors
+from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
+from fedmbo_ray.config import ClientsConfig, RunConfig
+from fedmbo_ray.experiment import run
+from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.registry import ConfigError, construct
+
+RESTARTS = 5
+
+
+class Driver:
+    """Runs in a thread of its own from the moment it exists, so that listeners may come and go."""
+
+    def __init__(self, fields: dict[str, Any], out: str, resume: bool) -> None:
+        self.config = construct(RunConfig, fields)
+        self.folder = RunFolder(Path(out))
+        self.resume = resume or ray.get_runtime_context().was_current_actor_reconstructed
+        self.records: list[Record] = []
+        self.error: Exception | None = None
+        self.done = self.stopping = False
+        self.news = threading.Condition()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            with self.folder.locked():
+                for record in run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping):
+                    with self.news:
+                        self.records.append(record)
+                        self.news.notify_all()
+        except (ConfigError, FolderInUse, RunFailed) as error:
+            self.error = error
+        except Exception:  # it is raised again where somebody listens
+            self.error = RunFailed(traceback.format_exc())
+        with self.news:
+            self.done = True
+            self.news.notify_all()
+
+    def _backend(self, task: Task) -> RayActors:
+        clients = self.config.clients
+        return RayActors(task.problem, task.data, clients.actors, clients.cpus_per_actor, clients.gpus_per_actor)
+
+    def listen(self, since: int) -> tuple[list[Record], bool, Exception | None]:
+        """The records from number `since` on, as soon as there are any; whether the run is over; its error."""
+        with self.news:
+            self.news.wait_for(lambda: self.done or len(self.records) > since, timeout=30)
+            return self.records[since:], self.done, self.error
+
+    def stop(self) -> None:
+        """End after the round that is under way, its state saved; returns when that is done."""
+        self.stopping = True
+        with self.news:
+            self.news.wait_for(lambda: self.done)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def run_on_ray(config: RunConfig, folder: RunFolder, resume: bool = False) -> Iterator[Record]:
+    """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""
+    start_ray(config.clients)
+    remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
+    driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume)
+    last = -1
+    try:
+        for record in _listen(driver):
+            if record["round"] > last or "status" in record:
+                last = record["round"]
+                yield record
+    except (GeneratorExit, KeyboardInterrupt):
+        ray.get(driver.stop.remote())
+        raise
+    finally:
+        ray.kill(driver)
+
+
+def _listen(driver: Any) -> Iterator[Record]:
+    """Every record the driver has; after a restart it tells them all again, from the first."""
+    since, done = 0, False
+    while not done:
+        try:
+            records, done, error = ray.get(driver.listen.remote(since))
+        except ActorUnavailableError:  # on its way back
+            since = 0
+            time.sleep(0.5)
+            continue
+        except ActorDiedError as death:
+            raise RunFailed(f"the driver died {RESTARTS + 1} times; the last time: {death}") from None
+        since += len(records)
+        yield from records
+        if error is not None:
+            raise error
+
+
+def start_ray(clients: ClientsConfig) -> None:
+    """Join the cluster that $RAY_ADDRESS names, or start one on this machine that has room for the actors."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**quiet)
+        return
+    wanted = math.ceil(clients.actors * clients.cpus_per_actor)
+    ray.init(num_cpus=max(wanted, os.cpu_count() or 1), include_dashboard=False, **quiet)

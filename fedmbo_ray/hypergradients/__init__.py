@@ -1,0 +1,20 @@
+"""Hypergradient estimators by the name a config gives them; each has ``estimate(clients, x, y, ℓ) -> h``."""
+
+from typing import Annotated, Any, Protocol
+
+from torch import Tensor
+
+from fedmbo_ray.hypergradients.phe import PHE
+from fedmbo_ray.hypergradients.phe_sum import PHESum
+from fedmbo_ray.registry import Component, Registry
+
+
+class HypergradientEstimator(Protocol):
+    def estimate(self, clients: Any, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+        """An estimate of ∇_x f − ∇²_xy g [∇²_yy g]⁻¹ ∇_y f at (x, y)."""
+        ...
+
+
+HYPERGRADIENTS = Registry("hypergradient estimator", {"phe": PHE, "phe_sum": PHESum})
+
+Hypergradient = Annotated[HypergradientEstimator, Component(HYPERGRADIENTS)]

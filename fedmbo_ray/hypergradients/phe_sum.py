@@ -1,0 +1,34 @@
+"""PHE with the whole Neumann sum in every column: the mean of PHE, several times less variance."""
+
+from typing import Annotated, Any
+
+import pydantic
+from annotated_types import Ge
+from torch import Tensor
+
+from fedmbo_ray.data import Draw
+from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class PHESum:
+    """h = mean_i [∇_x f − ∇²_xy g · v_i],  v_i = (1/ℓ) Σ_{j<N} Π_{l=1}^{j} (I − ∇²_yy g/ℓ) ∇_y f.
+
+    Not in the paper. A random depth is drawn no more, so the factor N and with it a variance that grows
+    with N are gone. It takes N + 1 communications; PHE's 2 + max_i N_i are hardly fewer once n ≥ 10.
+    """
+
+    terms: Annotated[int, Ge(1)]  # N
+    batch_size: Annotated[int, Ge(1)]
+
+    def estimate(self, clients: Any, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+        validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
+        p = clients.map(grad_y_upper, clients.sample(), x, y, draw=validation) / smoothness
+        v = p
+        for _ in range(1, self.terms):
+            cohort = clients.sample(len(p))
+            p, v = p[: len(cohort)], v[: len(cohort)]
+            p = p - clients.map(hessian_yy, cohort, x, y, each=p, draw=train) / smoothness
+            v = v + p
+        cohort = clients.sample(len(v))
+        return clients.mean(grad_x_through, cohort, x, y, each=v[: len(cohort)], draw=(validation, train))

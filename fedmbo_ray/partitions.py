@@ -1,0 +1,132 @@
+"""Ways to spread a data set over m clients; each gives every client its rows, none twice."""
+
+from typing import Annotated, Protocol
+
+import numpy as np
+import pydantic
+from annotated_types import Ge, Gt
+from numpy.typing import NDArray
+
+from fedmbo_ray.data import Rows
+from fedmbo_ray.registry import Component, ConfigError, Registry
+
+Labels = NDArray[np.int64]
+RowsPerClient = list[NDArray[np.int64]]
+
+
+class Partition(Protocol):
+    def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
+        """The rows of each client, in random order."""
+        ...
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class IID:
+    """Shuffled and cut into equal parts."""
+
+    def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
+        return np.array_split(rng.permutation(len(labels)), num_clients)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class ByDigits:
+    """Every client has exactly `digits` labels, every label about equally many clients (the case study)."""
+
+    digits: Annotated[int, Ge(1)] = 2
+
+    def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
+        kinds = np.unique(labels)
+        if self.digits > len(kinds):
+            raise ConfigError(
+                f"`digits <= {len(kinds)}` (labels in the data) must hold, but got {self.digits}", "digits"
+            )
+        owners: list[list[int]] = [[] for _ in kinds]
+        for client in rng.permutation(num_clients):
+            load = np.array([len(each) for each in owners]) + rng.random(len(kinds))
+            for kind in np.argsort(load)[: self.digits]:
+                owners[kind].append(client)
+        rows: list[list[NDArray[np.int64]]] = [[] for _ in range(num_clients)]
+        for kind, clients in zip(kinds, owners, strict=True):
+            if not clients:
+                continue
+            own = rng.permutation(np.flatnonzero(labels == kind))
+            if len(own) < len(clients):
+                raise ConfigError(
+                    f"`rows of a label >= clients that own it` must hold, but label {kind} has {len(own)} rows "
+                    f"for {len(clients)} clients; use fewer clients or fewer digits per client"
+                )
+            for client, part in zip(clients, np.array_split(own, len(clients)), strict=True):
+                rows[client].append(part)
+        return [rng.permutation(np.concatenate(parts)) for parts in rows]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class SortedShards:
+    """Sorted by label, cut into m·shards equal parts, `shards` of them dealt to each client.
+
+    One shard is the paper's comparison, two are FedNest's split.
+    """
+
+    shards: Annotated[int, Ge(1)] = 1
+
+    def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
+        shuffled = rng.permutation(len(labels))
+        ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        parts = np.array_split(ordered, num_clients * self.shards)
+        hands = rng.permutation(len(parts)).reshape(num_clients, self.shards)
+        return [rng.permutation(np.concatenate([parts[i] for i in hand])) for hand in hands]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class Dirichlet:
+    """Each label is spread over the clients in proportions from a symmetric Dirichlet law.
+
+    Drawn anew, up to a hundred times, until every client has `min_rows` rows.
+    """
+
+    alpha: Annotated[float, Gt(0)] = 0.5
+    min_rows: Annotated[int, Ge(2)] = 2
+
+    def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
+        fewest = 0
+        for _ in range(100):
+            parts = self._attempt(labels, num_clients, rng)
+            smallest = min(len(rows) for rows in parts)
+            if smallest >= self.min_rows:
+                return [rng.permutation(rows) for rows in parts]
+            fewest = max(fewest, smallest)
+        raise ConfigError(
+            f"every client must get min_rows={self.min_rows} rows, but in 100 draws with alpha={self.alpha} and "
+            f"{num_clients} clients the poorest got at most {fewest}; use a larger alpha or fewer clients"
+        )
+
+    def _attempt(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
+        parts: list[list[NDArray[np.int64]]] = [[] for _ in range(num_clients)]
+        for kind in np.unique(labels):
+            own = rng.permutation(np.flatnonzero(labels == kind))
+            shares = rng.dirichlet(np.full(num_clients, self.alpha))
+            cuts = np.round(np.cumsum(shares)[:-1] * len(own)).astype(int)
+            for mine, part in zip(parts, np.split(own, cuts), strict=True):
+                mine.append(part)
+        return [np.concatenate(mine) for mine in parts]
+
+
+PARTITIONS = Registry(
+    "partition",
+    {"iid": IID, "by_digits": ByDigits, "sorted_shards": SortedShards, "dirichlet": Dirichlet},
+)
+
+AnyPartition = Annotated[Partition, Component(PARTITIONS)]
+
+
+def train_and_validation(rows: RowsPerClient, validation: float) -> tuple[Rows, Rows]:
+    """Every client's rows cut in two; each part keeps at least one row."""
+    poorest = min(len(own) for own in rows)
+    if poorest < 2:
+        raise ConfigError(
+            f"every client needs a row to train and one to validate, but of {sum(map(len, rows))} rows for "
+            f"{len(rows)} clients the poorest client got {poorest}; use fewer clients or another partition"
+        )
+    cuts = [min(max(round(validation * len(own)), 1), len(own) - 1) for own in rows]
+    train = Rows.of([own[cut:] for own, cut in zip(rows, cuts, strict=True)])
+    return train, Rows.of([own[:cut] for own, cut in zip(rows, cuts, strict=True)])

@@ -1,0 +1,46 @@
+"""What a bilevel problem is: min over x of Φ(x) = mean_i f_i(x, y*(x)), y*(x) = argmin_y mean_i g_i(x, y)."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from fedmbo_ray.data import Batch, ClientData, Federated
+
+
+class Problem(Protocol):
+    """One client's losses. x and y are flat vectors; only the problem knows the shapes behind them.
+
+    `upper` and `lower` are means over the batch's samples, free of randomness and of branching on
+    values, so that they can be vmapped over clients and differentiated twice.
+    """
+
+    def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """The starting point: x⁰ of shape (p,) and y⁰ of shape (q,)."""
+        ...
+
+    def upper(self, x: Tensor, y: Tensor, batch: Any) -> Tensor:
+        """f_i(x, y; ξ), a scalar; `batch` is drawn from the validation split."""
+        ...
+
+    def lower(self, x: Tensor, y: Tensor, batch: Any) -> Tensor:
+        """g_i(x, y; ζ), a scalar, strongly convex in y; `batch` is drawn from the training split."""
+        ...
+
+    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
+        """What to report of a point: figures on held-out data, or exact ones where there is a closed form."""
+        ...
+
+
+class Task(NamedTuple):
+    """A problem with its data; `test` is None where `Problem.metrics` is exact without any."""
+
+    problem: Problem
+    data: ClientData
+    test: Batch | None
+
+
+class ProblemSettings(Protocol):
+    """What a config says about a problem. `data` is the partitioned data set, None if there is none."""
+
+    def build(self, seed: int, num_clients: int, data: Federated | None) -> Task: ...

@@ -1,0 +1,83 @@
+"""Data hyper-cleaning: x = one weight per training row, y = a linear classifier trained on weighted rows."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import pydantic
+import torch
+from annotated_types import Gt
+from scipy.stats import rankdata
+from torch import Tensor
+from torch.nn.functional import cross_entropy, linear
+
+from fedmbo_ray.data import Batch, Federated
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.hyper_representation import classification_metrics
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class HyperCleaning:
+    """g_i = mean_j sigmoid(x_j)·CE(y; j) over training rows j + (λ/2)‖y‖², f_i = CE on clean validation rows.
+
+    Made for `data.label_noise` > 0. Rows with replaced labels should end with the smaller weights:
+    `cleaning_auc` is the probability that a random clean training row outweighs a random corrupted one.
+    """
+
+    regularization: Annotated[float, Gt(0)] = 0.001  # λ
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
+        assert data is not None
+        dtype = getattr(torch, self.dtype)
+        problem = HyperCleaningProblem(
+            num_inputs=math.prod(data.clients.inputs.shape[1:]),
+            num_classes=data.num_classes,
+            train_rows=data.clients.splits["train"].order,
+            corrupted=data.corrupted,
+            regularization=self.regularization,
+            dtype=dtype,
+        )
+        return Task(problem, data.clients.astype(dtype), data.test_batch(dtype))
+
+
+@dataclass(frozen=True)
+class HyperCleaningProblem:
+    num_inputs: int
+    num_classes: int
+    train_rows: np.ndarray
+    corrupted: np.ndarray
+    regularization: float
+    dtype: torch.dtype
+
+    def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """All rows weigh ½, and y⁰ = 0."""
+        x = torch.zeros(len(self.corrupted), dtype=self.dtype)
+        return x, torch.zeros((self.num_inputs + 1) * self.num_classes, dtype=self.dtype)
+
+    def logits(self, y: Tensor, inputs: Tensor) -> Tensor:
+        weights = self.num_inputs * self.num_classes
+        return linear(inputs.flatten(1), y[:weights].view(self.num_classes, -1), y[weights:])
+
+    def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        losses = cross_entropy(self.logits(y, batch.inputs), batch.targets, reduction="none")
+        return (torch.sigmoid(x[batch.rows]) * losses).mean() + 0.5 * self.regularization * (y @ y)
+
+    def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        return cross_entropy(self.logits(y, batch.inputs), batch.targets)
+
+    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
+        assert test is not None
+        return {
+            **classification_metrics(self.logits(y, test.inputs), test.targets),
+            "cleaning_auc": cleaning_auc(x.numpy()[self.train_rows], self.corrupted[self.train_rows]),
+        }
+
+
+def cleaning_auc(weights: np.ndarray, corrupted: np.ndarray) -> float:
+    """P(weight of a clean row > weight of a corrupted one), ties counted half; 0.5 if there are none."""
+    bad, good = int(corrupted.sum()), int((~corrupted).sum())
+    if not bad or not good:
+        return 0.5
+    return float((rankdata(weights)[~corrupted].sum() - good * (good + 1) / 2) / (bad * good))

@@ -1,0 +1,133 @@
+"""Names that a config may use: one Registry per kind, and the pydantic type that looks names up in it."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError, ValidationInfo
+from pydantic_core import core_schema
+
+
+class ConfigError(Exception):
+    """A config that breaks a rule; as text, one line: path, rule, value, choices."""
+
+    def __init__(self, rule: str, *path: str) -> None:
+        super().__init__(rule, *path)
+        self.rule, self.path = rule, path
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path)}: {self.rule}" if self.path else self.rule
+
+
+class Registry(Mapping[str, type]):
+    """The classes of one kind (say, lower solvers) by the name a config gives them."""
+
+    def __init__(self, kind: str, classes: Mapping[str, type]) -> None:
+        self.kind = kind
+        self._classes = dict(classes)
+
+    def __getitem__(self, name: str) -> type:
+        if name not in self._classes:
+            raise ConfigError(f"unknown {self.kind} {name!r}; {choices(name, list(self))}")
+        return self._classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+    def name_of(self, component: object) -> str:
+        return next(name for name, cls in self._classes.items() if type(component) is cls)
+
+
+class Component:
+    """Annotation of a field that holds one registered object: ``{name: phe, terms: 5}`` in YAML.
+
+    A bare string is short for ``{name: …}``; `short` turns any other bare value into a mapping.
+    """
+
+    def __init__(self, registry: Registry, short: Callable[[Any], dict[str, Any]] | None = None) -> None:
+        self.registry = registry
+        self.short = short
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            self.build, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
+        )
+
+    def build(self, value: Any, info: ValidationInfo) -> Any:
+        if type(value) in self.registry.values():
+            return value
+        with at(info.field_name):
+            mapping = self._as_mapping(value)
+            if "name" not in mapping:
+                raise ConfigError(f"a {self.registry.kind} needs a name; {choices('', list(self.registry))}")
+            return construct(self.registry[str(mapping.pop("name"))], mapping)
+
+    def dump(self, component: Any) -> dict[str, Any]:
+        fields = TypeAdapter(type(component)).dump_python(component, mode="json")
+        return {"name": self.registry.name_of(component), **fields}
+
+    def _as_mapping(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, str) and not (self.short and value not in self.registry):
+            return {"name": value}
+        if isinstance(value, Mapping):
+            return dict(value)
+        if self.short is not None:
+            return self.short(value)
+        raise ConfigError(f"must be a name or a mapping with a name, but got {value!r}")
+
+
+@contextmanager
+def at(field: str | None) -> Iterator[None]:
+    """Within it, a ConfigError gets `field` in front of its path."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(error.rule, *([field] if field else []), *error.path) from None
+
+
+def construct(cls: Any, fields: Mapping[str, Any]) -> Any:
+    """`cls(**fields)`, validated; the first thing that is wrong is raised as a ConfigError."""
+    try:
+        return TypeAdapter(cls).validate_python(dict(fields))
+    except ValidationError as error:
+        raise explain(error.errors()[0], cls) from None
+
+
+def explain(error: Any, cls: Any) -> ConfigError:
+    """The ConfigError for one of pydantic's errors."""
+    path = tuple(str(part) for part in error["loc"])
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return ConfigError(f"unknown key {path[-1]!r}; {choices(path[-1], fields_of(cls, path[:-1]))}", *path[:-1])
+    if error["type"] in ("missing", "missing_argument"):
+        return ConfigError("is required", *path)
+    if error["type"] == "value_error":
+        return ConfigError(str(error["ctx"]["error"]), *path)
+    return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
+
+
+def fields_of(cls: Any, path: tuple[Any, ...]) -> list[str]:
+    """The keys allowed at `path` inside `cls`, following nested models."""
+    for part in path:
+        cls = next(
+            inner
+            for inner in [
+                cls.model_fields[part].annotation,
+                *getattr(cls.model_fields[part].annotation, "__args__", ()),
+            ]
+            if hasattr(inner, "model_fields")
+        )
+    return list(getattr(cls, "model_fields", None) or cls.__dataclass_fields__)
+
+
+def choices(wrong: str, known: list[str]) -> str:
+    """ "known: …", led by the nearest known word when there is one."""
+    near = difflib.get_close_matches(wrong, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(known)}"

@@ -1,0 +1,149 @@
+"""python -m fedmbo_ray.run: one run of one config, with progress, records and checkpoints."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
+from fedmbo_ray.config import EXECUTION, RunConfig, differences, override, read_config, read_yaml
+from fedmbo_ray.downloads import DownloadError
+from fedmbo_ray.experiment import build_task, default_folder, run
+from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.progress import RunProgress, figures
+from fedmbo_ray.registry import ConfigError, construct
+
+HELP = """
+Examples:
+  python -m fedmbo_ray.run
+  python -m fedmbo_ray.run rounds=100 algorithm.hypergradient.name=phe_sum ...
+  python -m fedmbo_ray.run tune_configs/mnist.yaml clients.backend=ray clients.actors=2 --out runs/mnist
+  python -m fedmbo_ray.run --out runs/mnist --resume
+
+Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (continue with --resume).
+"""
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fedmbo_ray.run",
+        description="Run federated bilevel optimization as a YAML config says.",
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a config, and changes to it")
+    parser.add_argument("--out", type=Path, help="folder for config, records and checkpoints (default: runs/<time>)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
+    parser.add_argument("--json", action="store_true", help="print the last record, and nothing else, on stdout")
+    args = parser.parse_intermixed_args(words)
+    args.overrides = [word for word in args.config if "=" in word]
+    files = [word for word in args.config if "=" not in word]
+    if len(files) > 1:
+        parser.error(f"one config file at most, but got {', '.join(files)}")
+    if args.resume and args.out is None:
+        parser.error("--resume needs --out, the folder of the run to continue")
+    args.file = Path(files[0]) if files else None
+    return args
+
+
+def prepare(args: argparse.Namespace) -> tuple[RunConfig, RunFolder]:
+    """The config and the folder of the run, both checked; raises ConfigError before anything is started."""
+    folder = RunFolder(args.out or default_folder())
+    if args.resume:
+        if not folder.has_run():
+            raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
+        config = continued(folder, args)
+    else:
+        if folder.has_run():
+            raise ConfigError(f"{folder.path} already holds a run: continue it with --resume or choose another --out")
+        config = read_config(args.file, args.overrides)
+    build_task(config)
+    return config, folder
+
+
+def continued(folder: RunFolder, args: argparse.Namespace) -> RunConfig:
+    """The config to go on with: the folder's own, which only keys that don't change results may differ from."""
+    kept = read_yaml(folder.config_file)
+    fields = read_yaml(args.file) if args.file else read_yaml(folder.config_file)
+    for word in args.overrides:
+        override(fields, word)
+    config = construct(RunConfig, fields)
+    old = construct(RunConfig, kept).resolved()
+    other = [path for path in differences(old, config.resolved()) if path not in EXECUTION]
+    if other:
+        raise ConfigError(
+            f"--resume must keep the run's config, but {', '.join(other)} differ; only {', '.join(EXECUTION)} may"
+        )
+    return config
+
+
+def records_of(config: RunConfig, folder: RunFolder, resume: bool) -> Iterator[Record]:
+    if config.clients.backend == "ray":
+        from fedmbo_ray.driver import run_on_ray
+
+        yield from run_on_ray(config, folder, resume)
+    else:
+        with folder.locked():
+            yield from run(config, folder, resume)
+
+
+def main(words: list[str] | None = None) -> int:
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        args = parse(sys.argv[1:] if words is None else words)
+        config, folder = prepare(args)
+    except (ConfigError, DownloadError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    try:
+        last = follow(config, folder, args.resume)
+    except KeyboardInterrupt:
+        print(f"interrupted; continue with --out {folder.path} --resume", file=sys.stderr)
+        return 130
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (FolderInUse, RunFailed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    report(last, folder)
+    if args.json:
+        print(json.dumps(last))
+    return 0 if last["status"] == "finished" else 1
+
+
+def follow(config: RunConfig, folder: RunFolder, resume: bool) -> Record:
+    """Run to the end with progress shown; returns the last record."""
+    folder.write_config(config.resolved())
+    records = records_of(config, folder, resume)
+    last: Record = {}
+    with RunProgress(config.rounds) as progress:
+        try:
+            for last in records:
+                progress.show(last)
+        finally:
+            records.close()  # type: ignore[attr-defined]
+    return last
+
+
+def report(last: Record, folder: RunFolder) -> None:
+    if last["status"] == "diverged":
+        print(
+            f"diverged in round {last['round']}: {last['reason']}. Try a smaller algorithm.step_size or "
+            "algorithm.lower.step_size, or a larger algorithm.smoothness (or auto).",
+            file=sys.stderr,
+        )
+    else:
+        text = f"{last['status']} after {last['round']} rounds and {last['communications']} communications"
+        print(f"{text}: {figures(last)}. Records: {folder.records_file}", file=sys.stderr)
+
+
+def _interrupt(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The Neumann scale ℓ: given, or measured by the clients."""
+
+from functools import partial
+from typing import Annotated, Any, Protocol
+
+import pydantic
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from fedmbo_ray.data import Draw
+from fedmbo_ray.oracles import hessian_yy
+from fedmbo_ray.registry import Component, ConfigError, Registry
+
+
+class Smoothness(Protocol):
+    def __call__(self, clients: Any, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
+        """ℓ for this round, a scalar tensor; `last` is the one of the round before (nan at first)."""
+        ...
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class Given:
+    value: Annotated[float, Gt(0)]
+
+    def __call__(self, clients: Any, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
+        return torch.full_like(last, self.value)
+
+
+def largest_curvature(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor, iterations: int) -> Tensor:
+    """λ_max(∇²_yy g_i) on a client's batch, by power iteration."""
+    for _ in range(iterations):
+        v = hessian_yy(problem, batch, x, y, v / v.norm())
+    return v.norm()
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+class PowerIteration:
+    """margin × the largest curvature that a cohort's clients find on a batch each, every so many rounds.
+
+    The Neumann step needs ∇²_yy g_i(·; ζ) ⪯ ℓI of every client's batch, not of their mean, so each
+    client measures its own; it costs one communication and one float per client upstream.
+    """
+
+    iterations: Annotated[int, Ge(1)] = 10
+    every: Annotated[int, Ge(1)] = 50
+    margin: Annotated[float, Gt(0)] = 1.5
+    batch_size: Annotated[int, Ge(1)] = 64
+
+    def __call__(self, clients: Any, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
+        if clients.round % self.every != 0 and not last.isnan():
+            return last
+        start = torch.from_numpy(clients.rng.standard_normal(y.shape)).to(y)
+        kernel = partial(largest_curvature, iterations=self.iterations)
+        found = clients.map(kernel, clients.sample(), x, y, start, draw=Draw("train", self.batch_size))
+        return self.margin * found.max()
+
+
+SMOOTHNESS = Registry("smoothness", {"given": Given, "auto": PowerIteration})
+
+
+def _from_number(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"must be a number, 'auto' or a mapping with a name, but got {value!r}")
+    return {"name": "given", "value": value}
+
+
+NeumannScale = Annotated[Smoothness, Component(SMOOTHNESS, short=_from_number)]
