@@ -1,49 +1,40 @@
 """The Ray actor that plays clients: it computes blocks of slots for whichever clients they name."""
 
+import os
 import socket
 import traceback
 from collections import OrderedDict
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import ray
 import torch
-from numpy.typing import NDArray
+from ray import cloudpickle
 from torch import Tensor
 
-from fedmbo_ray.backends.messages import Channel
+from fedmbo_ray.backends.messages import Arrays, Channel
 from fedmbo_ray.federation import Block, Job, run_block
 
 VERSIONS_KEPT = 4
 
 
-class Known(NamedTuple):
-    """Stands for a shared vector that the actor has got before."""
-
-    version: int
-
-
-class Fresh(NamedTuple):
-    """A shared vector that is worth keeping: it comes back as Known."""
-
-    version: int
-    array: NDArray[Any]
-
-
 class Request(NamedTuple):
-    """A job and some of its blocks, tensors as arrays."""
+    """Some blocks of a job. Its arrays travel beside it: new shared ones first, then ids, seeds and rows of each block.
 
-    job: Job
-    blocks: list[Block]
+    `kinds` says of each shared argument what it is: None, sent along; a version known to the actor, not sent;
+    a negated version, sent along and to be kept under that number.
+    """
+
+    spec: bytes  # kernel, draw, summed
+    kinds: tuple[int | None, ...]
+    rows: tuple[int, ...]  # how many arrays of rows each block has
 
 
-class Failure(NamedTuple):
-    """What a kernel raised, as text."""
+class Reply(NamedTuple):
+    """How many outputs each block has (they travel beside it), or what a kernel raised, as text."""
 
-    text: str
-
-
-Reply = list[tuple[NDArray[Any], ...]] | Failure
+    outputs: tuple[int, ...]
+    failure: str | None = None
 
 
 class Versions:
@@ -61,33 +52,43 @@ class Versions:
             self.kept.popitem(last=False)
 
 
+@lru_cache(maxsize=64)
+def unpickled(spec: bytes) -> Any:
+    """Kernel, draw and summed behind a spec; most come again and again."""
+    return cloudpickle.loads(spec)
+
+
 class Computer:
-    """What a client actor does, without Ray: computes requests on one device."""
+    """What a client actor does, without Ray: answers requests on one device."""
 
     def __init__(self, problem: Any, data: Any, device: torch.device) -> None:
         self.problem, self.data, self.device = problem, data, device
         self.versions = Versions()
 
-    def compute(self, request: Request) -> Reply:
+    def compute(self, request: Request, arrays: Arrays) -> tuple[Reply, Arrays]:
         try:
-            job = request.job._replace(shared=tuple(self._tensor(part) for part in request.job.shared))
-            return [self._block(job, block) for block in request.blocks]
+            results = self._results(request, iter(arrays))
         except Exception:  # whatever a user's kernel raises is the driver's to report
-            return Failure(traceback.format_exc())
+            return Reply((), traceback.format_exc()), []
+        outputs = [out.detach().cpu().contiguous().numpy() for result in results for out in result]
+        return Reply(tuple(len(result) for result in results)), outputs
 
-    def _block(self, job: Job, block: Block) -> tuple[NDArray[Any], ...]:
-        block = block._replace(each=tuple(torch.from_numpy(rows) for rows in block.each))
-        outputs = run_block(self.problem, self.data, job, block, self.device)
-        return tuple(np.ascontiguousarray(out.detach().cpu().numpy()) for out in outputs)
+    def _results(self, request: Request, arrays: Any) -> list[tuple[Tensor, ...]]:
+        kernel, draw, summed = unpickled(request.spec)
+        job = Job(kernel, tuple(self._shared(kind, arrays) for kind in request.kinds), draw, summed)
+        results = []
+        for rows in request.rows:
+            block = Block(next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(rows)))
+            results.append(run_block(self.problem, self.data, job, block, self.device))
+        return results
 
-    def _tensor(self, part: Any) -> Tensor:
-        if isinstance(part, Known):
-            return self.versions.kept[part.version]
-        if isinstance(part, Fresh):
-            tensor = torch.tensor(part.array, device=self.device)
-            self.versions.add(part.version, tensor)
-            return tensor
-        return torch.tensor(part, device=self.device)
+    def _shared(self, kind: int | None, arrays: Any) -> Tensor:
+        if kind is not None and kind > 0:
+            return self.versions.kept[kind]
+        tensor = torch.tensor(next(arrays), device=self.device)
+        if kind is not None:
+            self.versions.add(-kind, tensor)
+        return tensor
 
 
 class ClientActor:
@@ -95,6 +96,8 @@ class ClientActor:
 
     def __init__(self, problem: Any, data: Any) -> None:
         torch.set_num_threads(1)
+        # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)
 
@@ -108,15 +111,12 @@ class ClientActor:
         channel = Channel(connection)
         while True:
             try:
-                request = channel.receive()
+                head, arrays = channel.receive()
             except EOFError:
                 return
-            channel.send(self.computer.compute(request))
+            reply, outputs = self.computer.compute(Request(*head), arrays)
+            channel.send(tuple(reply), outputs)
 
-    def compute(self, request: Request, *arrays: Any) -> Reply:
-        """Answer one request as an ordinary call; `arrays` fill the places of its Fresh vectors, in order."""
-        rest = iter(arrays)
-        shared = tuple(
-            part._replace(array=next(rest)) if isinstance(part, Fresh) else part for part in request.job.shared
-        )
-        return self.computer.compute(request._replace(job=request.job._replace(shared=shared)))
+    def compute(self, request: Request, inline: Arrays, *stored: Any) -> tuple[Reply, Arrays]:
+        """Answer one request as an ordinary call; `stored` arrays, from the object store, come before the others."""
+        return self.computer.compute(request, [*stored, *(array.copy() for array in inline)])

@@ -1,38 +1,38 @@
 """How the driver reaches one client actor: a socket where they share a node, ordinary calls elsewhere."""
 
 import contextlib
+import select
 import socket
 import tempfile
-from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
 
-from fedmbo_ray.backends.client_actor import VERSIONS_KEPT, Fresh, Known, Reply, Request, Versions
-from fedmbo_ray.backends.messages import Channel
+from fedmbo_ray.backends.client_actor import VERSIONS_KEPT, Reply, Request, Versions
+from fedmbo_ray.backends.messages import Arrays, Channel
+from fedmbo_ray.federation import Block
 
 
 class Gone(Exception):
     """The actor's process has died; what it was asked must be asked again elsewhere."""
 
 
-class Link(Protocol):
-    """Takes one request at a time: `send` it, wait until the link is ready, `receive` the reply."""
+class Shared(NamedTuple):
+    """A shared argument on its way to the actors; a large one has a version, which stays the same while it does."""
 
-    actor: ActorHandle
+    array: Any
+    version: int | None
 
-    def send(self, request: Request, versions: tuple[int | None, ...]) -> None: ...
-    def receive(self) -> Reply: ...
-    def close(self) -> None: ...
+
+def block_arrays(blocks: list[Block]) -> Arrays:
+    return [array for block in blocks for array in (block.clients, block.seeds, *block.each)]
 
 
 class SocketLink:
     """Messages over a Unix socket; a vector with a version is sent to the actor once."""
-
-    kind = "socket"
 
     def __init__(self, actor: ActorHandle) -> None:
         self.actor = actor
@@ -47,29 +47,30 @@ class SocketLink:
         self.versions = Versions()
 
     def connect(self) -> None:
-        """To be called once the actor knocks."""
+        """To be called when the actor knocks, or has died."""
         connection, _ = self.waiting_on.accept()
         self.waiting_on.close()
         self.waiting_on = self.channel = Channel(connection)
 
-    def send(self, request: Request, versions: tuple[int | None, ...]) -> None:
+    def send(self, spec: bytes, shared: list[Shared], blocks: list[Block]) -> None:
         assert self.channel is not None
-        shared = tuple(map(self._known_or_fresh, request.job.shared, versions))
+        kinds = tuple(self._kind(version) for _, version in shared)
+        fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
+        request = Request(spec, kinds, tuple(len(block.each) for block in blocks))
         with gone_if(OSError):
-            self.channel.send(request._replace(job=request.job._replace(shared=shared)))
+            self.channel.send(tuple(request), fresh + block_arrays(blocks))
 
-    def _known_or_fresh(self, array: Any, version: int | None) -> Any:
-        if version is None:
-            return array
-        if version in self.versions:
-            return Known(version)
+    def _kind(self, version: int | None) -> int | None:
+        if version is None or version in self.versions:
+            return version
         self.versions.add(version, None)
-        return Fresh(version, array)
+        return -version
 
-    def receive(self) -> Reply:
+    def receive(self) -> tuple[Reply, Arrays]:
         assert self.channel is not None
         with gone_if(EOFError, OSError):
-            return self.channel.receive()
+            head, arrays = self.channel.receive()
+        return Reply(*head), arrays
 
     def close(self) -> None:
         self.waiting_on.close()
@@ -78,8 +79,11 @@ class SocketLink:
     @staticmethod
     def wait(links: "list[SocketLink]") -> "list[SocketLink]":
         """The links that have something to say: connected, a reply, or dead."""
-        by_object = {link.waiting_on: link for link in links}
-        ready = [by_object[each] for each in wait_for_any(list(by_object), timeout=5)]
+        by_file = {link.waiting_on.fileno(): link for link in links}
+        poll = select.poll()
+        for file in by_file:
+            poll.register(file, select.POLLIN)
+        ready = [by_file[file] for file, _ in poll.poll(5000)]
         starting = [link for link in links if link.channel is None and link not in ready]
         dead, _ = ray.wait([link.serving for link in starting], timeout=0) if starting else ([], [])
         return ready + [link for link in starting if link.serving in dead]
@@ -87,8 +91,6 @@ class SocketLink:
 
 class CallLink:
     """Ordinary actor calls; a vector with a version is put into the object store once for all actors."""
-
-    kind = "call"
 
     def __init__(self, actor: ActorHandle, store: dict[int, Any]) -> None:
         self.actor, self.store = actor, store
@@ -100,26 +102,21 @@ class CallLink:
             ray.get(self.pending)
         self.channel = self.actor
 
-    def send(self, request: Request, versions: tuple[int | None, ...]) -> None:
-        shared, references = [], []
-        for array, version in zip(request.job.shared, versions, strict=True):
-            if version is None:
-                shared.append(array)
-            else:
-                references.append(self._stored(array, version))
-                shared.append(Fresh(version, None))  # type: ignore[arg-type]
-        request = request._replace(job=request.job._replace(shared=tuple(shared)))
-        with gone_if(RayActorError):
-            self.pending = self.actor.compute.remote(request, *references)
+    def send(self, spec: bytes, shared: list[Shared], blocks: list[Block]) -> None:
+        stored = [self._stored(part) for part in shared]
+        request = Request(spec, tuple(None for _ in shared), tuple(len(block.each) for block in blocks))
+        self.pending = self.actor.compute.remote(request, block_arrays(blocks), *stored)
 
-    def _stored(self, array: Any, version: int) -> Any:
-        if version not in self.store:
-            self.store[version] = ray.put(array)
+    def _stored(self, part: Shared) -> Any:
+        if part.version is None:
+            return part.array
+        if part.version not in self.store:
+            self.store[part.version] = ray.put(part.array)
             for old in sorted(self.store)[:-VERSIONS_KEPT]:
                 del self.store[old]
-        return self.store[version]
+        return self.store[part.version]
 
-    def receive(self) -> Reply:
+    def receive(self) -> tuple[Reply, Arrays]:
         with gone_if(RayActorError):
             return ray.get(self.pending)
 

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 
-from fedmbo_ray.backends.client_actor import ClientActor, Failure, Request
-from fedmbo_ray.backends.links import CallLink, Gone, SocketLink
+from fedmbo_ray.backends.client_actor import ClientActor, Reply
+from fedmbo_ray.backends.links import CallLink, Gone, Shared, SocketLink
+from fedmbo_ray.backends.messages import Arrays
 from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import Block, Job, RunFailed
+from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.registry import ConfigError
 
 LARGE = 32_768  # bytes from which a shared vector is kept by the actors instead of sent again
@@ -31,6 +34,7 @@ class RayActors:
         self.replaced = 0
         self.kept: deque[tuple[Tensor, int]] = deque(maxlen=4)
         self.version = 0
+        self.specs: dict[Any, bytes] = {}
         handles = [self._start() for _ in range(actors)]
         nodes = set(ray.get([handle.node.remote() for handle in handles]))
         here = ray.get_runtime_context().get_node_id()
@@ -43,8 +47,8 @@ class RayActors:
         return ray.remote(ClientActor).options(**self.options).remote(*self.args)
 
     def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
-        versions = tuple(self._version(part) for part in job.shared)
-        job = job._replace(shared=tuple(part.numpy() for part in job.shared))
+        spec = self._spec(job)
+        shared = [Shared(part.numpy(), self._version(part)) for part in job.shared]
         blocks = [block._replace(each=tuple(rows.numpy() for rows in block.each)) for block in blocks]
         results: dict[int, tuple[Tensor, ...]] = {}
         waiting, busy, lost = deque(range(len(blocks))), dict[Any, list[int]](), Counter[int]()
@@ -54,7 +58,7 @@ class RayActors:
                     share = [waiting.popleft() for _ in range(self._share(len(waiting)))]
                     busy[link] = share
                     try:
-                        link.send(Request(job, [blocks[i] for i in share]), versions)
+                        link.send(spec, shared, [blocks[i] for i in share])
                     except Gone:
                         self._replace(link, busy, waiting, lost)
             listening = [link for link in self.links if link in busy or link.channel is None]
@@ -63,7 +67,9 @@ class RayActors:
                     if link.channel is None:
                         link.connect()
                     else:
-                        self._collect(link.receive(), busy.pop(link), results)
+                        reply, arrays = link.receive()
+                        self._collect(reply, arrays, busy[link], results)
+                        del busy[link]
                 except Gone:
                     self._replace(link, busy, waiting, lost)
         return [results[i] for i in range(len(blocks))]
@@ -74,11 +80,12 @@ class RayActors:
         return 1 if waiting <= actors else math.ceil(waiting / (2 * actors))
 
     @staticmethod
-    def _collect(reply: Any, share: list[int], results: dict[int, tuple[Tensor, ...]]) -> None:
-        if isinstance(reply, Failure):
-            raise RunFailed(f"a client's computation raised:\n{reply.text}")
-        for i, outputs in zip(share, reply, strict=True):
-            results[i] = tuple(torch.from_numpy(np.require(out, requirements="W")) for out in outputs)
+    def _collect(reply: Reply, arrays: Arrays, share: list[int], results: dict[int, tuple[Tensor, ...]]) -> None:
+        if reply.failure is not None:
+            raise RunFailed(f"a client's computation raised:\n{reply.failure}")
+        rest = iter(arrays)
+        for i, outputs in zip(share, reply.outputs, strict=True):
+            results[i] = tuple(torch.from_numpy(np.require(next(rest), requirements="W")) for _ in range(outputs))
 
     def _replace(self, link: Any, busy: dict[Any, list[int]], waiting: deque[int], lost: Counter[int]) -> None:
         """Give the dead actor's blocks back and start another actor in its place."""
@@ -100,6 +107,15 @@ class RayActors:
         except ray.exceptions.RayError as error:
             return " ".join(str(error).split())
         return "nothing"
+
+    def _spec(self, job: Job) -> bytes:
+        """What the actors are to do; pickling it takes longer than sending it, so oracles are done once."""
+        what = (job.kernel, job.draw, job.summed)
+        if not isinstance(job.kernel, Gradient):
+            return cloudpickle.dumps(what)
+        if what not in self.specs:
+            self.specs[what] = cloudpickle.dumps(what)
+        return self.specs[what]
 
     def _version(self, part: Tensor) -> int | None:
         """The number of a large vector, the same as long as it is the same object; None for a small one."""

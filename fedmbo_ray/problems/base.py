@@ -12,7 +12,9 @@ class Problem(Protocol):
     """One client's losses. x and y are flat vectors; only the problem knows the shapes behind them.
 
     `upper` and `lower` are means over the batch's samples, free of randomness and of branching on
-    values, so that they can be vmapped over clients and differentiated twice.
+    values, so that they can be vmapped over clients and differentiated twice. A problem whose losses also
+    take stacks (y of shape (n, q) and batches with a first axis of n slots, giving n losses) may say so
+    with ``stacks = True``: that spares the vmap, which is most of the time of a small model.
     """
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:

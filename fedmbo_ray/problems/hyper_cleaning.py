@@ -10,11 +10,10 @@ import torch
 from annotated_types import Gt
 from scipy.stats import rankdata
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear
 
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.problems.hyper_representation import classification_metrics
+from fedmbo_ray.problems.hyper_representation import classification_metrics, cross_entropies
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
@@ -51,21 +50,23 @@ class HyperCleaningProblem:
     regularization: float
     dtype: torch.dtype
 
+    stacks = True
+
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """All rows weigh ½, and y⁰ = 0."""
         x = torch.zeros(len(self.corrupted), dtype=self.dtype)
         return x, torch.zeros((self.num_inputs + 1) * self.num_classes, dtype=self.dtype)
 
     def logits(self, y: Tensor, inputs: Tensor) -> Tensor:
-        weights = self.num_inputs * self.num_classes
-        return linear(inputs.flatten(1), y[:weights].view(self.num_classes, -1), y[weights:])
+        weights, bias = y.split([self.num_inputs * self.num_classes, self.num_classes], dim=-1)
+        return inputs.flatten(-3) @ weights.unflatten(-1, (self.num_inputs, self.num_classes)) + bias.unsqueeze(-2)
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        losses = cross_entropy(self.logits(y, batch.inputs), batch.targets, reduction="none")
-        return (torch.sigmoid(x[batch.rows]) * losses).mean() + 0.5 * self.regularization * (y @ y)
+        losses = cross_entropies(self.logits(y, batch.inputs), batch.targets)
+        return (torch.sigmoid(x[batch.rows]) * losses).mean(-1) + 0.5 * self.regularization * y.square().sum(-1)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return cross_entropy(self.logits(y, batch.inputs), batch.targets)
+        return cross_entropies(self.logits(y, batch.inputs), batch.targets).mean(-1)
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None

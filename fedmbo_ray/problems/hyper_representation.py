@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 from annotated_types import Gt
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, linear
 
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.backbones import BACKBONES
@@ -59,30 +58,36 @@ class HyperRepresentationProblem:
     regularization: float
     dtype: torch.dtype
 
+    stacks = True
+
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """torch's default initialisation of both parts, from `rng` and not from torch's global state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
             backbone, head = self.factory(), nn.Linear(self.num_features, self.num_classes)
+        head.weight.data = head.weight.data.T.contiguous()  # y holds the weights feature by feature
         return flatten(backbone).to(self.dtype), flatten(head).to(self.dtype)
 
+    @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        return {name: parameter.shape for name, parameter in self.backbone.named_parameters()}
+
     def features(self, x: Tensor, inputs: Tensor) -> Tensor:
-        parameters, start = {}, 0
-        for name, parameter in self.backbone.named_parameters():
-            size = parameter.numel()
-            parameters[name] = x[start : start + size].view(parameter.shape)
-            start += size
-        return functional_call(self.backbone, parameters, (inputs,))
+        """Of shape (..., features) for inputs of shape (..., channels, height, width)."""
+        parts = x.split([shape.numel() for shape in self.shapes.values()])
+        parameters = {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        features = functional_call(self.backbone, parameters, (inputs.flatten(0, -4),))
+        return features.view(*inputs.shape[:-3], -1)
 
     def logits(self, y: Tensor, features: Tensor) -> Tensor:
-        weights = self.num_features * self.num_classes
-        return linear(features, y[:weights].view(self.num_classes, -1), y[weights:])
+        weights, bias = y.split([self.num_features * self.num_classes, self.num_classes], dim=-1)
+        return features @ weights.unflatten(-1, (self.num_features, self.num_classes)) + bias.unsqueeze(-2)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return cross_entropy(self.logits(y, self.features(x, batch.inputs)), batch.targets)
+        return cross_entropies(self.logits(y, self.features(x, batch.inputs)), batch.targets).mean(-1)
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return self.upper(x, y, batch) + 0.5 * self.regularization * (y @ y)
+        return self.upper(x, y, batch) + 0.5 * self.regularization * y.square().sum(-1)
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None
@@ -94,9 +99,14 @@ def flatten(module: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
+def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
+    """Of each sample, on any number of leading axes."""
+    return logits.logsumexp(-1) - logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
 def classification_metrics(logits: Tensor, targets: Tensor) -> dict[str, float]:
     accuracy = (logits.argmax(1) == targets).double().mean()
-    return {"test_loss": float(cross_entropy(logits, targets)), "test_accuracy": float(accuracy)}
+    return {"test_loss": float(cross_entropies(logits, targets).mean()), "test_accuracy": float(accuracy)}
 
 
 def find_backbone(name: str) -> Any:

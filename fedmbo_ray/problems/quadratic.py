@@ -90,6 +90,8 @@ class QuadraticProblem:
     seed: int
     num_clients: int
 
+    stacks = True
+
     @cached_property
     def mean_lower(self) -> LowerBatch:
         """Ā, B̄, c̄."""
@@ -132,11 +134,12 @@ class QuadraticProblem:
         return x + self.settings.nonconvexity * torch.sin(x) if self.settings.nonconvexity else x
 
     def lower(self, x: Tensor, y: Tensor, batch: LowerBatch) -> Tensor:
-        return 0.5 * y @ (batch.A @ y) - y @ (batch.B @ self.s(x) + batch.c)
+        Ay, Bs = (batch.A @ y.unsqueeze(-1)).squeeze(-1), batch.B @ self.s(x)
+        return (y * (0.5 * Ay - Bs - batch.c)).sum(-1)
 
     def upper(self, x: Tensor, y: Tensor, batch: UpperBatch) -> Tensor:
         rho = self.settings.upper_curvature
-        return 0.5 * y @ y - y @ batch.t + 0.5 * rho * (x @ x) - x @ batch.u + batch.r
+        return (y * (0.5 * y - batch.t)).sum(-1) + (x * (0.5 * rho * x - batch.u)).sum(-1) + batch.r
 
     def y_star(self, x: Tensor) -> Tensor:
         """y*(x) = Ā⁻¹(B̄ s(x) + c̄)."""
