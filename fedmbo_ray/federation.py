@@ -115,8 +115,8 @@ class Clients:
 
         Where clients drop out, slots are filled again or missing, as the federation's availability says.
         """
-        federation = self.federation
-        return federation.availability.cohort(self.rng, self._pick, size or federation.cohort_size, federation.meter)
+        federation, size = self.federation, self.cohort_size if size is None else size
+        return federation.availability.cohort(self.rng, self._pick, size, federation.meter)
 
     def _pick(self, size: int, taken: Cohort) -> Cohort:
         if self.federation.replace:

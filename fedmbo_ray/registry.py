@@ -1,7 +1,7 @@
 """Names that a config may use: one Registry per kind, and the pydantic type that looks names up in it."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,12 +48,12 @@ class Registry(Mapping[str, type]):
 class Component:
     """Annotation of a field that holds one registered object: ``{name: phe, terms: 5}`` in YAML.
 
-    A bare string is short for ``{name: …}``; `short` turns any other bare value into a mapping.
+    A bare string is short for ``{name: …}``, and a bare number for ``{name: number, value: …}`` if the field
+    says which name stands for a number.
     """
 
-    def __init__(self, registry: Registry, short: Callable[[Any], dict[str, Any]] | None = None) -> None:
-        self.registry = registry
-        self.short = short
+    def __init__(self, registry: Registry, number: str | None = None) -> None:
+        self.registry, self.number = registry, number
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(
@@ -74,13 +74,22 @@ class Component:
         return {"name": self.registry.name_of(component), **fields}
 
     def _as_mapping(self, value: Any) -> dict[str, Any]:
-        if isinstance(value, str) and not (self.short and value not in self.registry):
-            return {"name": value}
         if isinstance(value, Mapping):
             return dict(value)
-        if self.short is not None:
-            return self.short(value)
-        raise ConfigError(f"must be a name or a mapping with a name, but got {value!r}")
+        if self.number is not None and is_number(value):
+            return {"name": self.number, "value": value}
+        if isinstance(value, str):
+            return {"name": value}
+        kinds = "a name" if self.number is None else "a number, a name"
+        raise ConfigError(f"must be {kinds} or a mapping with a name, but got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Also of text such as 1e-3, which YAML does not take for a number."""
+    try:
+        return not isinstance(value, bool) and float(value) == float(value)
+    except (TypeError, ValueError):
+        return False
 
 
 @contextmanager

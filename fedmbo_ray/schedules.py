@@ -5,7 +5,7 @@ from typing import Annotated, Any, Protocol
 import pydantic
 from annotated_types import Ge, Gt
 
-from fedmbo_ray.registry import Component, ConfigError, Registry
+from fedmbo_ray.registry import Component, Registry
 
 
 class Schedule(Protocol):
@@ -46,11 +46,4 @@ class Decay:
 
 SCHEDULES = Registry("step size schedule", {"constant": Constant, "sqrt_speedup": SqrtSpeedup, "decay": Decay})
 
-
-def _from_number(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"must be a number or a schedule with a name, but got {value!r}")
-    return {"name": "constant", "value": value}
-
-
-StepSize = Annotated[Schedule, Component(SCHEDULES, short=_from_number)]
+StepSize = Annotated[Schedule, Component(SCHEDULES, number="constant")]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedmbo_ray.data import Draw
 from fedmbo_ray.oracles import hessian_yy
-from fedmbo_ray.registry import Component, ConfigError, Registry
+from fedmbo_ray.registry import Component, Registry
 
 
 class Smoothness(Protocol):
@@ -58,11 +58,4 @@ class PowerIteration:
 
 SMOOTHNESS = Registry("smoothness", {"given": Given, "auto": PowerIteration})
 
-
-def _from_number(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"must be a number, 'auto' or a mapping with a name, but got {value!r}")
-    return {"name": "given", "value": value}
-
-
-NeumannScale = Annotated[Smoothness, Component(SMOOTHNESS, short=_from_number)]
+NeumannScale = Annotated[Smoothness, Component(SMOOTHNESS, number="given")]

