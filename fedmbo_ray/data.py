@@ -1,5 +1,6 @@
 """What clients hold and how they draw from it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -40,6 +41,12 @@ class Batch(NamedTuple):
     def merged(self) -> "Batch":
         """The samples of all slots as one batch: its mean loss is the slots' mean loss."""
         return Batch(*(field.flatten(0, 1) for field in self))
+
+
+def unstack(batches: Any) -> Iterator[Any]:
+    """The batches of a draw with a count, one after the other."""
+    for parts in zip(*(field.unbind(0) for field in batches), strict=True):
+        yield type(batches)(*parts)
 
 
 class ClientData(Protocol):

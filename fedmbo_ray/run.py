@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,7 +100,8 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     try:
-        last = follow(config, folder, args.resume)
+        with redirect_stdout(sys.stderr):  # Ray reports dead workers on stdout, which is for the result alone
+            last = follow(config, folder, args.resume)
     except KeyboardInterrupt:
         print(f"interrupted; continue with --out {folder.path} --resume", file=sys.stderr)
         return 130
@@ -138,7 +140,8 @@ def report(last: Record, folder: RunFolder) -> None:
         )
     else:
         text = f"{last['status']} after {last['round']} rounds and {last['communications']} communications"
-        print(f"{text}: {figures(last)}. Records: {folder.records_file}", file=sys.stderr)
+        print(f"{text}: {figures(last)}", file=sys.stderr)
+        print(f"records: {folder.records_file}; picture: python -m analysis.curves {folder.path}", file=sys.stderr)
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:

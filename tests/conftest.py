@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ def cluster() -> Iterator[None]:
     """A local Ray cluster with room for several actors, and two GPUs that only Ray believes in."""
     import ray
 
-    os.environ["RAY_worker_niceness"] = "0"
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # kernels of test modules must be importable in actors
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield

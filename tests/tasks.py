@@ -44,10 +44,10 @@ ALGORITHM: dict[str, Any] = {
 }
 
 
-def tiny_config(problem: str = "quadratic", **changes: Any) -> RunConfig:
+def tiny_config(which: str = "quadratic", **changes: Any) -> RunConfig:
     """A config of 20 clients and 6 rounds on a tiny problem."""
     clients = {"num_clients": 20, "cohort_size": 6, "block_size": 4}
-    fields = {"rounds": 6, "clients": clients, "algorithm": ALGORITHM, **TINY_PROBLEMS[problem]}
+    fields = {"rounds": 6, "clients": clients, "algorithm": ALGORITHM, **TINY_PROBLEMS[which]}
     return construct(RunConfig, {**fields, **changes})
 
 

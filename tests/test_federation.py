@@ -1,12 +1,14 @@
 """Sampling, blocks, counting, and clients that drop out."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from tasks import federation, tiny_task
 
 from fedmbo_ray.availability import Unreliable
-from fedmbo_ray.data import Draw
+from fedmbo_ray.data import Draw, unstack
 from fedmbo_ray.oracles import grad_y_lower, hessian_yy
 from fedmbo_ray.registry import ConfigError, construct
 from fedmbo_ray.rng import stream
@@ -43,6 +45,32 @@ def test_map_keeps_slot_order_and_mean_is_its_mean() -> None:
     one = federation(task, 7, block_size=1).clients(stream(1)).map(hessian_yy, np.arange(7), x, y, each=v, draw=TRAIN)
     assert torch.allclose(rows, one, rtol=1e-13)
     assert torch.allclose(rows.mean(0), mean, rtol=1e-13)
+
+
+def local_steps(problem, batches, x, y, step_size):
+    for batch in unstack(batches):
+        y = y - step_size * grad_y_lower(problem, batch, x, y)
+    return y
+
+
+@pytest.mark.parametrize("name", ["quadratic", "hyper_representation"])
+def test_kernels_may_take_several_batches(name: str) -> None:
+    """With one batch, the mean of local steps is a step along the mean gradient; with more, it is not."""
+    task = tiny_task(name)
+    x, y = task.problem.init(stream(0))
+    kernel = partial(local_steps, step_size=0.1)
+
+    def after(count: int) -> torch.Tensor:
+        clients = federation(task, 6).clients(stream(1))
+        return clients.mean(kernel, clients.sample(), x, y, draw=Draw("train", 3, count=count))
+
+    def gradient(problem, batches, x, y):
+        return grad_y_lower(problem, next(unstack(batches)), x, y)
+
+    clients = federation(task, 6).clients(stream(1))
+    G = clients.mean(gradient, clients.sample(), x, y, draw=Draw("train", 3, count=1))
+    assert torch.allclose(after(1), y - 0.1 * G, rtol=1e-12)
+    assert not torch.allclose(after(3), after(1), rtol=1e-3)
 
 
 def test_meter_counts_what_the_protocol_sends() -> None:

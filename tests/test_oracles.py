@@ -30,7 +30,9 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def point(task, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     x, y = task.problem.init(rng)
-    return x + 0.1 * torch.from_numpy(rng.standard_normal(x.shape)), y + 0.1 * torch.from_numpy(rng.standard_normal(y.shape))
+    return x + 0.1 * torch.from_numpy(rng.standard_normal(x.shape)), y + 0.1 * torch.from_numpy(
+        rng.standard_normal(y.shape)
+    )
 
 
 @pytest.mark.parametrize("name", ["quadratic", "quadratic_nonconvex"])
@@ -65,10 +67,13 @@ def test_a_block_computes_what_its_clients_would(name: str, oracle: str) -> None
     task, rng = tiny_task(name), stream(2)
     kernel, draw = getattr(oracles, oracle), ORACLES[oracle]
     x, y = point(task, rng)
-    each = (torch.from_numpy(rng.standard_normal((5, *y.shape))),) if "v" in kernel.value.__code__.co_varnames[:5] else ()
+    each = (
+        (torch.from_numpy(rng.standard_normal((5, *y.shape))),) if "v" in kernel.value.__code__.co_varnames[:5] else ()
+    )
     block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
     one_by_one = [
-        run_block(task.problem, task.data, Job(_hide(kernel), (x, y), draw, False), _slot(block, i), CPU) for i in range(5)
+        run_block(task.problem, task.data, Job(_hide(kernel), (x, y), draw, False), _slot(block, i), CPU)
+        for i in range(5)
     ]
     expected = [torch.cat(parts) for parts in zip(*one_by_one, strict=True)]
     stacked = run_block(task.problem, task.data, Job(kernel, (x, y), draw, False), block, CPU)

@@ -9,7 +9,14 @@ from fedmbo_ray.partitions import IID, ByDigits, Dirichlet, SortedShards, train_
 from fedmbo_ray.registry import ConfigError
 from fedmbo_ray.rng import stream
 
-PARTITIONS = [IID(), ByDigits(digits=1), ByDigits(digits=3), SortedShards(), SortedShards(shards=2), Dirichlet(alpha=5.0)]
+PARTITIONS = [
+    IID(),
+    ByDigits(digits=1),
+    ByDigits(digits=3),
+    SortedShards(),
+    SortedShards(shards=2),
+    Dirichlet(alpha=5.0),
+]
 
 
 def balanced(rows: int, kinds: int = 10) -> np.ndarray:

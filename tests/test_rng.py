@@ -8,7 +8,13 @@ from fedmbo_ray.rng import bits, draw_seeds, fold, indices, normals, stream, uni
 def test_streams_are_repeatable_and_differ_by_path() -> None:
     first = stream(3, "round", 1).random(4)
     assert (first == stream(3, "round", 1).random(4)).all()
-    for other in [stream(3), stream(3, "round"), stream(3, "round", 1, 0), stream(3, "round", "1"), stream(4, "round", 1)]:
+    for other in [
+        stream(3),
+        stream(3, "round"),
+        stream(3, "round", 1, 0),
+        stream(3, "round", "1"),
+        stream(4, "round", 1),
+    ]:
         assert (first != other.random(4)).all()
 
 

@@ -22,9 +22,7 @@ def estimates(task: Task, estimator, n: int, repeats: int, ell: float = 1.0, **c
     clients = federation(task, n, **changes)
     x, y = point(task)
     smoothness = torch.tensor(ell, dtype=torch.float64)
-    return torch.stack(
-        [estimator.estimate(clients.clients(stream(1, n, r)), x, y, smoothness) for r in range(repeats)]
-    )
+    return torch.stack([estimator.estimate(clients.clients(stream(1, n, r)), x, y, smoothness) for r in range(repeats)])
 
 
 @pytest.mark.parametrize("replace", [True, False])

@@ -41,7 +41,8 @@ class HyperRepresentation:
         dtype = getattr(torch, self.dtype)
         shape = tuple(data.clients.inputs.shape[1:])
         factory = partial(make_backbone, self.backbone, self.backbone_args, shape)
-        backbone = factory()
+        with torch.random.fork_rng(devices=[]):
+            backbone = factory()
         num_features = backbone(torch.zeros(1, *shape)).shape[-1]
         problem = HyperRepresentationProblem(
             factory, backbone, num_features, data.num_classes, self.regularization, dtype

@@ -1,0 +1,1 @@
+"""Figures and tables from recorded runs. Nothing here imports an algorithm."""

@@ -1,0 +1,206 @@
+"""The Ray backend under stress: dead actors, failing kernels, actors elsewhere, too little room, fractions of GPUs."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+from tasks import federation, tiny_config, tiny_task
+
+from fedmbo_ray.backends.client_actor import ClientActor
+from fedmbo_ray.backends.links import CallLink, SocketLink
+from fedmbo_ray.backends.ray_actors import RayActors, capacity, require_room
+from fedmbo_ray.data import Draw
+from fedmbo_ray.experiment import build_federation
+from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.oracles import grad_y_lower
+from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.rng import stream
+
+TRAIN = Draw("train", 4)
+
+
+def actor_processes() -> list[int]:
+    """The processes of client actors that this test session has started."""
+    mine = psutil.Process().children(recursive=True)
+    return [process.pid for process in mine if any("ClientActor" in word for word in process.cmdline())]
+
+
+def mean_gradient(backend, task, repeats: int = 1, seed: int = 0) -> torch.Tensor:
+    x, y = task.problem.init(stream(0))
+    fed = federation(task, 12, backend=backend, block_size=2)
+    for r in range(repeats):
+        clients = fed.clients(stream(seed, r))
+        y = y - 0.01 * clients.mean(grad_y_lower, clients.sample(), x, y, draw=TRAIN)
+    return y
+
+
+@pytest.fixture
+def task(cluster):
+    return tiny_task("hyper_representation")
+
+
+def test_a_killed_actor_is_replaced_and_no_bit_changes(task) -> None:
+    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    try:
+        assert isinstance(pool.links[0], SocketLink)
+        expected = mean_gradient(federation(task, 12).backend, task, repeats=30)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=30))
+        (victim, *_) = actor_processes()
+        os.kill(victim, signal.SIGKILL)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=30))
+        assert pool.replaced == 1
+        for victim in actor_processes():  # all of them at once
+            os.kill(victim, signal.SIGKILL)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=30))
+        assert len(pool.links) == 2
+    finally:
+        pool.close()
+
+
+def slow_gradient(problem, batch, x, y):
+    """A kernel that takes long enough to be killed while it runs."""
+    time.sleep(0.3)
+    return grad_y_lower(problem, batch, x, y)
+
+
+def test_an_actor_killed_in_the_middle_of_a_block(task) -> None:
+    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    x, y = task.problem.init(stream(0))
+    try:
+        fed = federation(task, 8, backend=pool, block_size=2)
+        expected = (
+            federation(task, 8, block_size=2).clients(stream(1)).mean(slow_gradient, np.arange(8), x, y, draw=TRAIN)
+        )
+        victim = actor_processes()[0]
+        killer = psutil.Popen(["sh", "-c", f"sleep 0.2; kill -9 {victim}"])
+        assert torch.equal(expected, fed.clients(stream(1)).mean(slow_gradient, np.arange(8), x, y, draw=TRAIN))
+        killer.wait()
+        assert pool.replaced == 1
+    finally:
+        pool.close()
+
+
+def deadly(problem, batch, x, y):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_kernel_that_kills_every_actor_ends_the_run(task) -> None:
+    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    x, y = task.problem.init(stream(0))
+    try:
+        with pytest.raises(RunFailed, match="client actors died one after the other"):
+            federation(task, 4, backend=pool).clients(stream(1)).mean(deadly, np.arange(4), x, y, draw=TRAIN)
+    finally:
+        pool.close()
+
+
+def broken(problem, batch, x, y):
+    raise ZeroDivisionError("my own mistake")
+
+
+def test_what_a_kernel_raises_reaches_its_author(task) -> None:
+    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    x, y = task.problem.init(stream(0))
+    try:
+        with pytest.raises(RunFailed, match="my own mistake"):
+            federation(task, 4, backend=pool).clients(stream(1)).mean(broken, np.arange(4), x, y, draw=TRAIN)
+        assert mean_gradient(pool, task).isfinite().all()  # the actor is still there
+    finally:
+        pool.close()
+
+
+def test_kernels_that_only_this_process_knows(task) -> None:
+    scale = 3.0
+    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    x, y = task.problem.init(stream(0))
+    try:
+        args = (lambda problem, batch, x, y: scale * y, np.arange(4), x, y)
+        assert torch.equal(federation(task, 4, backend=pool).clients(stream(1)).map(*args, draw=TRAIN)[2], 3 * y)
+    finally:
+        pool.close()
+
+
+def test_actors_on_another_node_are_reached_by_calls_and_give_the_same_bits(task, monkeypatch) -> None:
+    monkeypatch.setattr(ClientActor, "node", lambda self: "elsewhere")
+    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    try:
+        assert isinstance(pool.links[0], CallLink)
+        expected = mean_gradient(federation(task, 12).backend, task, repeats=10)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=10))
+        os.kill(actor_processes()[0], signal.SIGKILL)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=10))
+        assert pool.replaced == 1
+    finally:
+        pool.close()
+
+
+def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
+    wide = tiny_config(
+        "hyper_representation", problem={"name": "hyper_representation", "backbone_args": {"width": 200}}
+    )
+    from fedmbo_ray.experiment import build_task
+
+    big = build_task(wide)
+    pool = RayActors(*big[:2], actors=2, cpus=0.5)
+    sent: list[int] = []
+    from fedmbo_ray.backends.messages import Channel
+
+    original = Channel.send
+    monkeypatch.setattr(
+        Channel,
+        "send",
+        lambda self, head, arrays: (sent.extend(a.nbytes for a in arrays), original(self, head, arrays))[1],
+    )
+    try:
+        fed = build_federation(wide, pool)
+        state = wide.algorithm.init(*big.problem.init(stream(0)))
+        for k in range(3):
+            state = wide.algorithm.round(fed.clients(stream(k), k), state)
+        large = [size for size in sent if size == state["x"].nbytes]
+        assert 3 <= len(large) <= 3 * 2
+    finally:
+        pool.close()
+
+
+def test_data_reach_the_object_store_once(task) -> None:
+    pool = RayActors(*task[:2], actors=3, cpus=0.5)
+    try:
+        assert all(isinstance(argument, ray.ObjectRef) for argument in pool.args)
+    finally:
+        pool.close()
+
+
+def test_no_room_is_said_at_once(cluster) -> None:
+    with pytest.raises(
+        ConfigError, match=r"clients\.actors: 100 actors of 1 CPU and 0 GPU must fit the cluster, but it has 8 CPU"
+    ):
+        require_room(100, 1.0, 0.0)
+    with pytest.raises(ConfigError, match="room for 8"):
+        require_room(9, 0.1, 0.25)
+    require_room(8, 0.1, 0.25)
+
+
+def test_a_fraction_of_a_gpu_does_not_span_two() -> None:
+    assert capacity({"CPU": 100, "GPU": 2}, 1, 0.18) == 10  # five on each, not eleven in all
+    assert capacity({"CPU": 100, "GPU": 2}, 1, 0.5) == 4
+    assert capacity({"CPU": 3, "GPU": 2}, 1, 0.5) == 3
+    assert capacity({"CPU": 3}, 1, 0.5) == 0
+    assert capacity({"CPU": 2}, 0.1, 0) == 20
+
+
+def test_fractions_of_gpus_are_placed_as_asked(task) -> None:
+    """Eight actors of a quarter GPU fill two (faked) GPUs, four on each, and choose their device by what they got."""
+    make = ray.remote(ClientActor).options(num_cpus=0.1, num_gpus=0.25)
+    actors = [make.remote(*task[:2]) for _ in range(8)]
+    found = ray.get(
+        [actor.__ray_call__.remote(lambda self: (ray.get_gpu_ids(), self.computer.device.type)) for actor in actors]
+    )
+    assert sorted(ids[0] for ids, _ in found) == [0] * 4 + [1] * 4
+    assert {device for _, device in found} == {"cuda"}
+    for actor in actors:
+        ray.kill(actor)

@@ -1,0 +1,145 @@
+"""What every registered solver, estimator and algorithm must keep. New entries are tested from the day they exist."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tasks import ALGORITHM, federation, tiny_config, tiny_task
+
+from fedmbo_ray.algorithms import ALGORITHMS
+from fedmbo_ray.backends.ray_actors import RayActors
+from fedmbo_ray.experiment import build_federation, build_task
+from fedmbo_ray.hypergradients import HYPERGRADIENTS
+from fedmbo_ray.lower import LOWER
+from fedmbo_ray.rng import stream
+
+# Parameters for each name; a name without an entry here fails the suite, so nothing goes untested.
+LOWERS: dict[str, dict[str, Any]] = {"minibatch_sgd": {"steps": 2, "step_size": 0.2, "batch_size": 4}}
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "phe": {"terms": 3, "batch_size": 4},
+    "phe_sum": {"terms": 3, "batch_size": 4},
+}
+WHOLE: dict[str, dict[str, Any]] = {"double_loop": {key: value for key, value in ALGORITHM.items() if key != "name"}}
+
+
+def algorithms() -> dict[str, dict[str, Any]]:
+    """Every algorithm, and every solver and estimator inside the double loop."""
+    found = {name: {"name": name, **WHOLE[name]} for name in ALGORITHMS}
+    found |= {f"lower {name}": {**ALGORITHM, "lower": {"name": name, **LOWERS[name]}} for name in LOWER}
+    for name in HYPERGRADIENTS:
+        found[f"hypergradient {name}"] = {**ALGORITHM, "hypergradient": {"name": name, **ESTIMATORS[name]}}
+    found["smoothness auto"] = {**ALGORITHM, "smoothness": {"name": "auto", "every": 2, "batch_size": 4}}
+    return found
+
+
+every_algorithm = pytest.mark.parametrize("algorithm", algorithms().values(), ids=algorithms().keys())
+
+
+def final_state(config, backend=None, rounds: int = 3) -> dict[str, torch.Tensor]:
+    task = build_task(config)
+    fed = build_federation(config, backend) if backend else None
+    fed = fed or federation(task, config.clients.cohort_size, block_size=config.clients.block_size)
+    state = config.algorithm.init(*task.problem.init(stream(config.seed, "init")))
+    for k in range(rounds):
+        state = config.algorithm.round(fed.clients(stream(config.seed, "round", k), k), state)
+    return state
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key].nan_to_num(), b[key].nan_to_num()) for key in a)
+
+
+@every_algorithm
+@pytest.mark.parametrize("problem", ["quadratic", "hyper_representation", "hyper_cleaning"])
+def test_same_seed_same_bits_and_nothing_global_touched(algorithm: dict[str, Any], problem: str) -> None:
+    config = tiny_config(problem, algorithm=algorithm)
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = final_state(config)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+    assert same(first, final_state(config))
+    other = final_state(tiny_config(problem, algorithm=algorithm, seed=1))
+    assert not torch.equal(first["x"], other["x"])
+
+
+@pytest.fixture(scope="module")
+def pools(cluster):
+    """Ray backends of one and of three actors for the two tasks of the next test."""
+    made = {
+        (problem, actors): RayActors(*tiny_task(problem)[:2], actors, cpus=0.5)
+        for problem in ("quadratic", "hyper_representation")
+        for actors in (1, 3)
+    }
+    yield made
+    for pool in made.values():
+        pool.close()
+
+
+@every_algorithm
+@pytest.mark.parametrize("problem", ["quadratic", "hyper_representation"])
+def test_ray_gives_the_bits_of_in_process(algorithm: dict[str, Any], problem: str, pools) -> None:
+    config = tiny_config(problem, algorithm=algorithm)
+    here = final_state(config)
+    for actors in (1, 3):
+        assert same(here, final_state(config, pools[problem, actors]))
+
+
+@every_algorithm
+def test_arguments_are_not_written_to_and_dtype_and_shape_are_kept(algorithm: dict[str, Any]) -> None:
+    for dtype in ("float32", "float64"):
+        problem = {"name": "hyper_representation", "backbone_args": {"width": 4}, "dtype": dtype}
+        config = tiny_config("hyper_representation", algorithm=algorithm, problem=problem)
+        task = build_task(config)
+        state = config.algorithm.init(*task.problem.init(stream(0)))
+        before = {key: value.clone() for key, value in state.items()}
+        after = config.algorithm.round(federation(task, 4).clients(stream(1)), state)
+        assert same(state, before)
+        for key, value in after.items():
+            assert value.shape == before[key].shape
+            assert value.dtype == before[key].dtype == getattr(torch, dtype)
+
+
+@every_algorithm
+@pytest.mark.parametrize(("cohort_size", "replace"), [(1, True), (20, False), (20, True), (50, True)])
+def test_any_cohort(algorithm: dict[str, Any], cohort_size: int, replace: bool) -> None:
+    clients = {"num_clients": 20, "cohort_size": cohort_size, "replace": replace}
+    config = tiny_config("quadratic", algorithm=algorithm, clients=clients)
+    state = final_state(config, rounds=2)
+    assert state["x"].isfinite().all()
+
+
+@every_algorithm
+@pytest.mark.parametrize("dropped", ["resample", "omit"])
+def test_dropouts_are_survived(algorithm: dict[str, Any], dropped: str) -> None:
+    availability = {"dropout": 0.6, "straggle": 0.3, "dropped": dropped}
+    clients = {"num_clients": 20, "cohort_size": 4, "availability": availability}
+    config = tiny_config("quadratic", algorithm=algorithm, clients=clients)
+    fed = build_federation(config, federation(build_task(config), 4).backend)
+    state = config.algorithm.init(*build_task(config).problem.init(stream(0)))
+    for k in range(5):
+        state = config.algorithm.round(fed.clients(stream(k), k), state)
+    assert state["x"].isfinite().all()
+    assert fed.meter.dropped > 0
+
+
+@pytest.mark.parametrize(("lower", "estimator"), [("minibatch_sgd", "phe"), ("minibatch_sgd", "phe_sum")])
+def test_floats_and_communications_follow_the_formula(lower: str, estimator: str) -> None:
+    """T·n·(p+q) down and T·n·q up, then what the estimator's rounds send."""
+    n, p, q, T, N = 6, 3, 5, 2, 3
+    settings = {"name": "quadratic", "upper_dim": p, "lower_dim": q}
+    algorithm = {**ALGORITHM, "hypergradient": {"name": estimator, **ESTIMATORS[estimator]}}
+    config = tiny_config("quadratic", problem=settings, algorithm=algorithm)
+    task = build_task(config)
+    fed = federation(task, n)
+    rng = stream(11)
+    config.algorithm.round(fed.clients(rng, 0), config.algorithm.init(*task.problem.init(stream(0))))
+    meter = fed.meter
+    hops = (meter.floats_up - T * n * q - n * q - n * p) // q  # Hessian-vector products of all columns
+    assert meter.floats_down == T * n * (p + q) + n * (p + q) + hops * (p + 2 * q) + n * (p + 2 * q)
+    if estimator == "phe_sum":
+        assert hops == n * (N - 1)
+        assert meter.communications == T + N + 1
+    else:
+        assert 0 <= hops <= n * (N - 1)
+        assert T + 2 <= meter.communications <= T + 1 + N

@@ -1,0 +1,34 @@
+"""The paper's MNIST experiment with the shipped config, at full length."""
+
+import pytest
+
+from fedmbo_ray.config import read_config
+from fedmbo_ray.experiment import run
+
+pytestmark = [pytest.mark.mnist, pytest.mark.usefixtures("mnist")]
+
+
+def last(*overrides: str) -> dict:
+    from pathlib import Path
+
+    *_, record = run(read_config(Path("tune_configs/mnist.yaml"), ["record.every=500", *overrides]))
+    return record
+
+
+def test_two_digits_per_client_reach_96_percent() -> None:
+    record = last()
+    print(f"2 digits per client: {record['test_accuracy']:.2%}")
+    assert record["status"] == "finished"
+    assert record["test_accuracy"] >= 0.96
+
+
+def test_label_sorted_split_reaches_94_percent() -> None:
+    record = last("data.partition=sorted_shards")
+    print(f"label-sorted: {record['test_accuracy']:.2%}")
+    assert record["test_accuracy"] >= 0.94
+
+
+def test_a_neumann_scale_below_the_curvature_diverges_with_a_status() -> None:
+    record = last("algorithm.step_size=0.05", "algorithm.lower.step_size=0.2", "algorithm.smoothness=10")
+    assert record["status"] == "diverged"
+    assert record["round"] < 1000
