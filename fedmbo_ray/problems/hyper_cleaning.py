@@ -8,7 +8,6 @@ import numpy as np
 import pydantic
 import torch
 from annotated_types import Gt
-from scipy.stats import rankdata
 from torch import Tensor
 
 from fedmbo_ray.data import Batch, Federated
@@ -78,6 +77,8 @@ class HyperCleaningProblem:
 
 def cleaning_auc(weights: np.ndarray, corrupted: np.ndarray) -> float:
     """P(weight of a clean row > weight of a corrupted one), ties counted half; 0.5 if there are none."""
+    from scipy.stats import rankdata  # takes a second to import, which every actor would pay for
+
     bad, good = int(corrupted.sum()), int((~corrupted).sum())
     if not bad or not good:
         return 0.5
