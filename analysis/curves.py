@@ -10,7 +10,7 @@ from analysis.style import plt
 
 Record = dict[str, Any]
 PANELS = {
-    "test_accuracy": "test accuracy",
+    "test_error": "test error (1 − accuracy)",
     "hypergradient_norm_sq": "‖∇Φ(x)‖²",
     "upper_loss": "upper loss",
     "lower_loss": "lower loss",
@@ -18,7 +18,12 @@ PANELS = {
 
 
 def read(folder: Path) -> list[Record]:
-    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    """The records of a run; a test error stands beside every accuracy, as it reads better on a log scale."""
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    return [
+        record | {"test_error": 1 - record["test_accuracy"]} if record.get("test_accuracy") is not None else record
+        for record in records
+    ]
 
 
 def draw(runs: dict[str, list[Record]], out: Path) -> None:
@@ -29,9 +34,7 @@ def draw(runs: dict[str, list[Record]], out: Path) -> None:
         for label, run in runs.items():
             shown = [record for record in run if record.get(key) is not None]
             axis.plot([r["communications"] for r in shown], [r[key] for r in shown], label=label)
-        axis.set(xlabel="communications", title=PANELS[key])
-        if key != "test_accuracy":
-            axis.set_yscale("log")
+        axis.set(xlabel="communications", title=PANELS[key], yscale="log")
     axes[0][0].legend()
     figure.savefig(out)
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-import pydantic
 from annotated_types import Ge, Gt, Lt
 from numpy.typing import NDArray
+
+from fedmbo_ray.registry import settings
 
 Ids = NDArray[np.int64]
 Pick = Callable[[int, Ids], Ids]  # how many clients, and whom not to take (when sampling without replacement)
@@ -27,7 +28,7 @@ class AlwaysAvailable:
         return pick(size, NOBODY)
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class Unreliable:
     """A client drops out with probability `dropout`; with probability `straggle` it answers late.
 

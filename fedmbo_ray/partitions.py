@@ -3,12 +3,11 @@
 from typing import Annotated, Protocol
 
 import numpy as np
-import pydantic
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 
 from fedmbo_ray.data import Rows
-from fedmbo_ray.registry import Component, ConfigError, Registry
+from fedmbo_ray.registry import Component, ConfigError, Registry, settings
 
 Labels = NDArray[np.int64]
 RowsPerClient = list[NDArray[np.int64]]
@@ -20,7 +19,7 @@ class Partition(Protocol):
         ...
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class IID:
     """Shuffled and cut into equal parts."""
 
@@ -28,7 +27,7 @@ class IID:
         return np.array_split(rng.permutation(len(labels)), num_clients)
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class ByDigits:
     """Every client has exactly `digits` labels, every label about equally many clients (the case study)."""
 
@@ -60,7 +59,7 @@ class ByDigits:
         return [rng.permutation(np.concatenate(parts)) for parts in rows]
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class SortedShards:
     """Sorted by label, cut into m·shards equal parts, `shards` of them dealt to each client.
 
@@ -77,7 +76,7 @@ class SortedShards:
         return [rng.permutation(np.concatenate([parts[i] for i in hand])) for hand in hands]
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class Dirichlet:
     """Each label is spread over the clients in proportions from a symmetric Dirichlet law.
 

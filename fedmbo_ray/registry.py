@@ -3,10 +3,13 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast, dataclass_transform
 
-from pydantic import TypeAdapter, ValidationError, ValidationInfo
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo
+from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
+
+T = TypeVar("T")
 
 
 class ConfigError(Exception):
@@ -18,6 +21,12 @@ class ConfigError(Exception):
 
     def __str__(self) -> str:
         return f"{'.'.join(self.path)}: {self.rule}" if self.path else self.rule
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def settings(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass whose fields are checked, wherever its values come from."""
+    return cast("type[T]", dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls))
 
 
 class Registry(Mapping[str, type]):
@@ -121,18 +130,13 @@ def explain(error: Any, cls: Any) -> ConfigError:
     return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
 
 
-def fields_of(cls: Any, path: tuple[Any, ...]) -> list[str]:
-    """The keys allowed at `path` inside `cls`, following nested models."""
+def fields_of(cls: Any, path: tuple[str, ...]) -> list[str]:
+    """The keys allowed at `path` inside `cls`, following nested sections."""
     for part in path:
-        cls = next(
-            inner
-            for inner in [
-                cls.model_fields[part].annotation,
-                *getattr(cls.model_fields[part].annotation, "__args__", ()),
-            ]
-            if hasattr(inner, "model_fields")
-        )
-    return list(getattr(cls, "model_fields", None) or cls.__dataclass_fields__)
+        annotation = cls.__pydantic_fields__[part].annotation
+        sections = [annotation, *getattr(annotation, "__args__", ())]
+        cls = next(section for section in sections if hasattr(section, "__pydantic_fields__"))
+    return list(cls.__pydantic_fields__)
 
 
 def choices(wrong: str, known: list[str]) -> str:

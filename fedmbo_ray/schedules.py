@@ -2,10 +2,9 @@
 
 from typing import Annotated, Any, Protocol
 
-import pydantic
 from annotated_types import Ge, Gt
 
-from fedmbo_ray.registry import Component, Registry
+from fedmbo_ray.registry import Component, Registry, settings
 
 
 class Schedule(Protocol):
@@ -14,7 +13,7 @@ class Schedule(Protocol):
         ...
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class Constant:
     value: Annotated[float, Gt(0)]
 
@@ -22,7 +21,7 @@ class Constant:
         return self.value
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class SqrtSpeedup:
     """scale · √(n/K), the choice in Theorem 1 that gives the linear speed-up."""
 
@@ -32,7 +31,7 @@ class SqrtSpeedup:
         return self.scale * float(clients.cohort_size / clients.rounds) ** 0.5
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class Decay:
     """initial / (1 + k/offset)^power."""
 

@@ -3,14 +3,13 @@
 from functools import partial
 from typing import Annotated, Any, Protocol
 
-import pydantic
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
 from fedmbo_ray.oracles import hessian_yy
-from fedmbo_ray.registry import Component, Registry
+from fedmbo_ray.registry import Component, Registry, settings
 
 
 class Smoothness(Protocol):
@@ -19,7 +18,7 @@ class Smoothness(Protocol):
         ...
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class Given:
     value: Annotated[float, Gt(0)]
 
@@ -34,7 +33,7 @@ def largest_curvature(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor,
     return v.norm()
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class PowerIteration:
     """margin × the largest curvature that a cohort's clients find on a batch each, every so many rounds.
 

@@ -66,6 +66,8 @@ WRONG = {
     "data.name=imagenet": "data.name: input should be 'digits', 'mnist', 'fashion_mnist' or 'cifar10'",
     "clients.availability={dropout: 2}": "clients.availability.dropout: input should be less than 1, but got 2",
     "problem.backbone=resnet": "problem: unknown backbone 'resnet'; known: mlp, cnn, or package.module:function",
+    "clients.availability={drop: 1}": "clients.availability: unknown key 'drop'; did you mean 'dropped'?",
+    "algorithm.step_size=.inf": "algorithm.step_size.value: input should be a finite number, but got inf",
     "rounds": "an override must read key.path=value, but got 'rounds'",
 }
 

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-import pydantic
 import torch
 from torch import Tensor
 
 from fedmbo_ray.hypergradients import Hypergradient
 from fedmbo_ray.lower import Lower
+from fedmbo_ray.registry import settings
 from fedmbo_ray.schedules import StepSize
 from fedmbo_ray.smoothness import NeumannScale
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class DoubleLoop:
     """y^{k+1} = lower(x^k, y^k);  x^{k+1} = x^k − α_k · hypergradient(x^k, y^{k+1})."""
 

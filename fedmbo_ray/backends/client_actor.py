@@ -74,8 +74,9 @@ class Computer:
         return Reply(tuple(len(result) for result in results)), outputs
 
     def _results(self, request: Request, arrays: Any) -> list[tuple[Tensor, ...]]:
+        shared = tuple(self._shared(kind, arrays) for kind in request.kinds)
         kernel, draw, summed = unpickled(request.spec)
-        job = Job(kernel, tuple(self._shared(kind, arrays) for kind in request.kinds), draw, summed)
+        job = Job(kernel, shared, draw, summed)
         results = []
         for rows in request.rows:
             block = Block(next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(rows)))

@@ -21,7 +21,7 @@ from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.registry import ConfigError
 
 LARGE = 32_768  # bytes from which a shared vector is kept by the actors instead of sent again
-ATTEMPTS = 3  # how often a block may lose its actor before the run gives up
+ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor, before the run gives up
 
 
 class RayActors:
@@ -47,11 +47,20 @@ class RayActors:
         return ray.remote(ClientActor).options(**self.options).remote(*self.args)
 
     def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
+        busy: dict[Any, list[int]] = {}
+        try:
+            return self._run(job, blocks, busy)
+        except BaseException:  # nobody must take a late answer for one to the next job
+            for link in busy:
+                self._start_anew(link)
+            raise
+
+    def _run(self, job: Job, blocks: list[Block], busy: dict[Any, list[int]]) -> list[tuple[Tensor, ...]]:
         spec = self._spec(job)
         shared = [Shared(part.numpy(), self._version(part)) for part in job.shared]
         blocks = [block._replace(each=tuple(rows.numpy() for rows in block.each)) for block in blocks]
         results: dict[int, tuple[Tensor, ...]] = {}
-        waiting, busy, lost = deque(range(len(blocks))), dict[Any, list[int]](), Counter[int]()
+        waiting, lost = deque(range(len(blocks))), Counter[int]()
         while len(results) < len(blocks):
             for link in self.links:
                 if waiting and link.channel is not None and link not in busy:
@@ -91,12 +100,14 @@ class RayActors:
         """Give the dead actor's blocks back and start another actor in its place."""
         share = busy.pop(link, [])
         lost.update(share or [-1])
-        if max(lost.values(), default=0) >= ATTEMPTS:
-            raise RunFailed(
-                f"{ATTEMPTS} client actors died one after the other; the last said: {self._last_words(link)}"
-            )
+        if max(lost.values()) >= ATTEMPTS + len(self.links):
+            raise RunFailed(f"client actors die one after the other; the last said: {self._last_words(link)}")
         waiting.extendleft(reversed(share))
+        self._start_anew(link)
+
+    def _start_anew(self, link: Any) -> None:
         link.close()
+        ray.kill(link.actor)
         self.replaced += 1
         self.links[self.links.index(link)] = self.link(self._start())
 

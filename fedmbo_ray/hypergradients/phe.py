@@ -3,15 +3,15 @@
 from typing import Annotated, Any
 
 import numpy as np
-import pydantic
 from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
+from fedmbo_ray.registry import settings
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class PHE:
     """h = mean_i [∇_x f − ∇²_xy g · p_i],  p_i = (N/ℓ) Π_{l=1}^{N_i} (I − ∇²_yy g/ℓ) ∇_y f,  N_i ~ U{0, …, N−1}.
 

@@ -2,15 +2,15 @@
 
 from typing import Annotated, Any
 
-import pydantic
 from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
+from fedmbo_ray.registry import settings
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class PHESum:
     """h = mean_i [∇_x f − ∇²_xy g · v_i],  v_i = (1/ℓ) Σ_{j<N} Π_{l=1}^{j} (I − ∇²_yy g/ℓ) ∇_y f.
 

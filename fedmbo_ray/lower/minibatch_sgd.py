@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any
 
-import pydantic
 from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
 from fedmbo_ray.oracles import grad_y_lower
+from fedmbo_ray.registry import settings
 from fedmbo_ray.schedules import StepSize
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class MinibatchSGD:
     """y^{t+1} = y^t − β · mean_{i∈C^t} ∇_y g_i(x, y^t; ζ_i), a fresh cohort for every t. One communication each.
 

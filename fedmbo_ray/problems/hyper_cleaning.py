@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-import pydantic
 import torch
 from annotated_types import Gt
 from torch import Tensor
@@ -13,9 +12,10 @@ from torch import Tensor
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.hyper_representation import classification_metrics, cross_entropies
+from fedmbo_ray.registry import settings
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class HyperCleaning:
     """g_i = mean_j sigmoid(x_j)·CE(y; j) over training rows j + (λ/2)‖y‖², f_i = CE on clean validation rows.
 

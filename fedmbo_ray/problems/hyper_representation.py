@@ -16,10 +16,10 @@ from torch.func import functional_call
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.backbones import BACKBONES
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import choices
+from fedmbo_ray.registry import choices, settings
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class HyperRepresentation:
     """f_i = cross-entropy on client i's validation split, g_i = the same on its training split + (λ/2)‖y‖².
 

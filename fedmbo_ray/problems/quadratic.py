@@ -5,13 +5,13 @@ from functools import cached_property
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import pydantic
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedmbo_ray.data import Batch, Clients, Draw, Federated
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.registry import settings
 from fedmbo_ray.rng import Floats, Seeds, draw_seeds, fold, normals, stream
 
 Noise = Annotated[float, Ge(0)]
@@ -39,7 +39,7 @@ class UpperBatch(NamedTuple):
         return UpperBatch(*(field.mean(0) for field in self))
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config={"extra": "forbid"})
+@settings
 class Quadratic:
     """g_i = ½ y'A_i y − y'(B_i s(x) + c_i), f_i = ½‖y − t_i‖² + (ρ/2)‖x − u_i‖², s(x) = x + a sin x.
 
