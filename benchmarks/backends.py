@@ -13,15 +13,16 @@ from typing import Any
 import torch
 
 from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.config import read_config
+from fedmbo_ray.building import build_federation, build_task
 from fedmbo_ray.driver import start_ray
-from fedmbo_ray.experiment import build_federation, build_task, in_process
+from fedmbo_ray.experiment import in_process
+from fedmbo_ray.loading import read_config
 from fedmbo_ray.rng import stream
 
 
 def measure(arms: dict[str, Any], config: Any, task: Any, rounds: int) -> dict[str, float]:
     """Median seconds per round of each backend; all must agree on every bit."""
-    federations = {name: build_federation(config, backend) for name, backend in arms.items()}
+    federations = {name: build_federation(config, task, backend) for name, backend in arms.items()}
     states = {name: config.algorithm.init(*task.problem.init(stream(0, "init"))) for name in arms}
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for k in range(rounds):

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedmbo_ray.registry import settings
+from fedmbo_ray.registry import Positive, Probability, settings
 
 Ids = NDArray[np.int64]
 Pick = Callable[[int, Ids], Ids]  # how many clients, and whom not to take (when sampling without replacement)
 NOBODY = np.empty(0, dtype=np.int64)
-Probability = Annotated[float, Ge(0), Lt(1)]
 
 
 class Availability(Protocol):
@@ -37,11 +36,11 @@ class Unreliable:
     Nothing sleeps: the record's `waited` adds up the slowest answer of every cohort.
     """
 
-    dropout: Probability = 0.0
+    dropout: Annotated[float, Ge(0), Le(0.99)] = 0.0
     straggle: Probability = 0.0
     delay: Literal["constant", "exponential", "pareto"] = "exponential"
-    delay_mean: Annotated[float, Gt(0)] = 1.0
-    deadline: Annotated[float, Gt(0)] | None = None
+    delay_mean: Positive = 1.0
+    deadline: Positive | None = None
     dropped: Literal["resample", "omit"] = "resample"
 
     def __post_init__(self) -> None:

@@ -1,10 +1,13 @@
 """A run's folder: resolved config, records, checkpoints. Every file is written whole or not at all."""
 
 import fcntl
+import io
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,16 @@ Record = dict[str, Any]
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`; a reader, or a crash, sees the old content or the new, nothing between."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 class RunFolder:
@@ -34,37 +41,40 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Held by the one process that runs here; the lock goes when the process does."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def claimed(self, resolved: dict[str, Any], resume: bool) -> Iterator[None]:
+        """Held by the one process that runs here, its config written; the claim goes when the process does."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise FolderInUse(f"another process is running in {self.path}") from None
+            if self.has_run() and not resume:
+                raise FolderInUse(f"{self.path} already holds a run: continue it with --resume or choose another --out")
+            text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
+            write_atomically(self.config_file, text.encode())
             yield
 
     def has_run(self) -> bool:
-        return self.config_file.exists()
-
-    def write_config(self, resolved: dict[str, Any]) -> None:
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.config_file, yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True).encode())
+        """Whether a run has come as far as its first record; until then, its config may still be changed."""
+        return self.config_file.exists() and self.records_file.exists()
 
     def append(self, record: Record) -> None:
         with self.records_file.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(record, allow_nan=False) + "\n")
 
     def records(self) -> list[Record]:
-        """All records; a last line cut short by a crash is passed over."""
-        if not self.records_file.exists():
-            return []
+        """All records; a last line cut short by a crash is passed over, anything else is not."""
+        lines = self.records_file.read_bytes().splitlines() if self.records_file.exists() else []
         records = []
-        for line in self.records_file.read_text().splitlines():
+        for number, line in enumerate(lines, start=1):
             try:
                 records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+                int(records[-1]["round"])
+            except (ValueError, KeyError, TypeError):
+                if number == len(lines):
+                    return records[: number - 1]
+                raise FolderDamaged(f"line {number} of {self.records_file} is not a record") from None
         return records
 
     def rewind(self, round: int) -> list[Record]:
@@ -78,29 +88,34 @@ class RunFolder:
         return kept
 
     def save(self, checkpoint: dict[str, Any], keep: int) -> None:
-        """Write the checkpoint of round `checkpoint["round"]` and drop all but the last `keep`."""
-        path = self.checkpoints / f"{checkpoint['round']:08d}.pt"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with temporary.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        for old in sorted(self.checkpoints.glob("[0-9]*.pt"))[:-keep]:
+        """Write the checkpoint of round `checkpoint["round"]` behind its SHA-256, and drop all but the last `keep`."""
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        data = buffer.getvalue()
+        write_atomically(self.checkpoints / f"{checkpoint['round']:08d}.pt", sha256(data).digest() + data)
+        for old in self._checkpoints()[:-keep]:
             old.unlink()
 
     def latest(self) -> dict[str, Any] | None:
-        """The newest checkpoint that can be read, None if there is none."""
-        for path in sorted(self.checkpoints.glob("[0-9]*.pt"), reverse=True):
-            try:
-                return torch.load(path, weights_only=True)
-            except (RuntimeError, EOFError, OSError, ValueError) as error:
-                print(f"passing over the unreadable checkpoint {path}: {error}")
+        """The newest checkpoint that is whole, None if there is none."""
+        for path in reversed(self._checkpoints()):
+            content = path.read_bytes()
+            digest, data = content[:32], content[32:]
+            if sha256(data).digest() == digest:
+                return torch.load(io.BytesIO(data), weights_only=True)
+            print(f"passing over the damaged checkpoint {path}", file=sys.stderr)
         return None
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(path for path in self.checkpoints.glob("*.pt") if path.stem.isdecimal() and path.is_file())
 
 
 ENDING = ("status", "reason", "x_sha256", "y_sha256")  # keys that only the last record of a run has
 
 
 class FolderInUse(Exception):
-    """Two processes must not run in one folder."""
+    """Two runs must not share a folder."""
+
+
+class FolderDamaged(Exception):
+    """A folder holds something that no run has written; nothing is done to it."""

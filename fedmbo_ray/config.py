@@ -1,12 +1,10 @@
-"""The typed form of a YAML config: RunConfig, and how files and `key.path=value` words become one."""
+"""The typed form of a config: what its sections and keys are, and what they may hold."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from annotated_types import Ge, Gt, Lt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from fedmbo_ray.algorithms import AnyAlgorithm
 from fedmbo_ray.availability import Unreliable
@@ -14,10 +12,16 @@ from fedmbo_ray.datasets import DATASETS
 from fedmbo_ray.partitions import AnyPartition, ByDigits
 from fedmbo_ray.problems import PROBLEMS, Quadratic
 from fedmbo_ray.problems.base import ProblemSettings
-from fedmbo_ray.registry import Component, ConfigError, choices, construct
+from fedmbo_ray.registry import Component, Count, NonNegative, Positive, Probability
 
-Count = Annotated[int, Ge(1)]
-Positive = Annotated[float, Gt(0)]
+
+def _as_ray_counts(share: float) -> float:
+    if 0 < share < 1e-4:
+        raise ValueError(f"a share must be 0 or at least 0.0001, as Ray counts, but got {share}")
+    return share
+
+
+Share = Annotated[NonNegative, AfterValidator(_as_ray_counts)]
 
 
 class Section(BaseModel):
@@ -30,7 +34,7 @@ class DataConfig(Section):
     name: Literal[*DATASETS] = "digits"  # type: ignore[valid-type]
     partition: AnyPartition = Field(default_factory=ByDigits)
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2  # fraction of each client's rows
-    label_noise: Annotated[float, Ge(0), Lt(1)] = 0.0  # fraction of training labels replaced by others
+    label_noise: Probability = 0.0  # fraction of training labels replaced by others
     root: Path | None = None  # where data sets are kept; by default $FEDMBO_DATA or the user's cache
 
 
@@ -44,8 +48,8 @@ class ClientsConfig(Section):
     block_size: Count = 5  # slots computed by one call; changes the last bits of a run
     backend: Literal["in_process", "ray"] = "in_process"
     actors: Count = 2
-    cpus_per_actor: Annotated[float, Ge(0)] = 1.0
-    gpus_per_actor: Annotated[float, Ge(0)] = 0.0
+    cpus_per_actor: Share = 1.0
+    gpus_per_actor: Share = 0.0
 
     @model_validator(mode="after")
     def _enough_clients(self) -> "ClientsConfig":
@@ -87,7 +91,7 @@ class RunConfig(Section):
             if fields.get("data") is not None:
                 raise ValueError("the problem 'quadratic' makes its own data: leave `data` out")
             return fields
-        return {**fields, "data": fields.get("data") or {}}
+        return {**fields, "data": DataConfig() if fields.get("data") is None else fields["data"]}
 
     def resolved(self) -> dict[str, Any]:
         """Plain values, every default filled in; reading them back gives an equal config."""
@@ -95,65 +99,4 @@ class RunConfig(Section):
 
 
 # What may differ between a run and its continuation: none of it changes a bit of the result.
-EXECUTION = ("clients.backend", "clients.actors", "clients.cpus_per_actor", "clients.gpus_per_actor")
-
-
-def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
-    """The config in a YAML file (the shipped default if None), changed by `key.path=value` words."""
-    fields = read_yaml(path)
-    for word in overrides:
-        override(fields, word)
-    return construct(RunConfig, fields)
-
-
-def read_yaml(path: Path | None) -> dict[str, Any]:
-    name = path or "the default config"
-    try:
-        text = files("fedmbo_ray").joinpath("default.yaml").read_text() if path is None else path.read_text()
-        fields = yaml.safe_load(text)
-    except OSError as error:
-        raise ConfigError(f"can't read {name}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{name} must be a mapping of keys to values, but is {type(fields).__name__}")
-    return fields
-
-
-def override(fields: dict[str, Any], word: str) -> None:
-    """Set `key.path=value` in nested mappings; the value is read as YAML.
-
-    A new name for a component drops the parameters of the old one: they belong to another class.
-    """
-    path, equals, text = word.partition("=")
-    *parents, key = path.split(".")
-    if not equals or not all([*parents, key]):
-        raise ConfigError(f"an override must read key.path=value, but got {word!r}")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"the value of {word!r} is not YAML") from None
-    for parent in parents:
-        inner = fields.get(parent)
-        if isinstance(inner, str):
-            inner = {"name": inner}
-        fields[parent] = inner = dict(inner) if isinstance(inner, dict) else {}
-        fields = inner
-    if key == "name" and fields.get("name") != value:
-        fields.clear()
-    fields[key] = value
-
-
-def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:
-    """The key paths at which two resolved configs differ."""
-    found = []
-    for key in sorted(old.keys() | new.keys()):
-        here, a, b = f"{path}{key}", old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, f"{here}.")
-        elif a != b:
-            found.append(here)
-    return found
-
-
-__all__ = ["EXECUTION", "RunConfig", "choices", "differences", "override", "read_config"]
+EXECUTION = ("clients.backend", "clients.actors", "clients.cpus_per_actor", "clients.gpus_per_actor", "data.root")

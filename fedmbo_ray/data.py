@@ -17,30 +17,32 @@ Clients = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Draw:
-    """What a client samples for one kernel: `size` independent samples of `split`.
+    """What a client samples for one kernel: `size` independent samples of `split`, or all it has (None).
 
     With `count`, that many batches, stacked on a first axis; None means one batch and no such axis.
     """
 
     split: Split
-    size: int
+    size: int | None
     count: int | None = None
-
-    @property
-    def samples(self) -> int:
-        return self.size * (self.count or 1)
 
 
 class Batch(NamedTuple):
-    """Labelled samples; `rows` are their numbers in the whole data set."""
+    """Labelled samples; `rows` are their numbers in the whole data set, `weights` add up to one."""
 
     inputs: Tensor
     targets: Tensor
     rows: Tensor
+    weights: Tensor
 
     def merged(self) -> "Batch":
         """The samples of all slots as one batch: its mean loss is the slots' mean loss."""
-        return Batch(*(field.flatten(0, 1) for field in self))
+        inputs, targets, rows, weights = (field.flatten(0, 1) for field in self)
+        return Batch(inputs, targets, rows, weights / len(self.weights))
+
+    def mean(self, losses: Tensor) -> Tensor:
+        """The weighted mean of the samples' losses."""
+        return (losses * self.weights).sum(-1)
 
 
 def unstack(batches: Any) -> Iterator[Any]:
@@ -62,6 +64,10 @@ class ClientData(Protocol):
 
     def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> Any:
         """One batch per slot, stacked on the first axis; slot i depends on clients[i], seeds[i] alone."""
+        ...
+
+    def samples(self, clients: Clients, draw: Draw) -> int:
+        """How many samples these clients look at for a draw."""
         ...
 
 
@@ -106,15 +112,24 @@ class ArrayClients:
 
     def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> Batch:
         rows = self.splits[draw.split]
-        picked = indices(seeds, draw.samples, rows.size[clients])
-        chosen = rows.order[rows.start[clients][:, None] + picked]
+        start, size = rows.start[clients][:, None], rows.size[clients]
+        if draw.size is None:
+            picked = np.minimum(np.arange(size.max()), size[:, None] - 1)
+            weights = (np.arange(size.max()) < size[:, None]) / size[:, None]
+            return self.take(rows.order[start + picked], torch.from_numpy(weights).to(self.dtype), device)
+        chosen = rows.order[start + indices(seeds, draw.size * (draw.count or 1), size)]
         shape = (len(clients), draw.size) if draw.count is None else (len(clients), draw.count, draw.size)
-        return self.take(chosen.reshape(shape), device)
+        return self.take(chosen.reshape(shape), torch.full(shape, 1 / draw.size, dtype=self.dtype), device)
 
-    def take(self, rows: NDArray[np.int64], device: torch.device) -> Batch:
+    def samples(self, clients: Clients, draw: Draw) -> int:
+        if draw.size is None:
+            return int(self.splits[draw.split].size[clients].sum())
+        return len(clients) * draw.size * (draw.count or 1)
+
+    def take(self, rows: NDArray[np.int64], weights: Tensor, device: torch.device) -> Batch:
         inputs = self.standardized(torch.from_numpy(self.inputs[rows]).to(device))
         targets = torch.from_numpy(self.targets[rows]).to(device)
-        return Batch(inputs, targets, torch.from_numpy(rows).to(device))
+        return Batch(inputs, targets, torch.from_numpy(rows).to(device), weights.to(device))
 
     def standardized(self, inputs: Tensor) -> Tensor:
         """Bytes as numbers of mean 0 and variance 1 over the training set."""
@@ -133,4 +148,4 @@ class Federated(NamedTuple):
     def test_batch(self, dtype: torch.dtype) -> Batch:
         inputs = self.clients.astype(dtype).standardized(torch.tensor(self.test_inputs))
         targets = torch.from_numpy(self.test_targets)
-        return Batch(inputs, targets, torch.arange(len(targets)))
+        return Batch(inputs, targets, torch.arange(len(targets)), torch.full((len(targets),), 1 / len(targets)))

@@ -1,5 +1,6 @@
 """Files of public data sets: fetched whole or not at all, and used only if their SHA-256 is right."""
 
+import fcntl
 import gzip
 import hashlib
 import shutil
@@ -62,18 +63,25 @@ Way = Callable[[Path], None]  # puts the files into a scratch folder
 
 def fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way]) -> None:
     """Make sure that `folder` holds the files; tries each way in a scratch folder that replaces it when right."""
+    try:
+        with only_one(folder):
+            _fetch(name, folder, digests, ways)
+    except OSError as error:
+        raise DownloadError(f"can't keep {name} in {folder}: {error.strerror or error}") from None
+
+
+def _fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way]) -> None:
     problem = problem_with(folder, digests)
     if problem is None:
         return
     tried = [f"{folder}: {problem}"]
-    folder.parent.mkdir(parents=True, exist_ok=True)
     for way, get in ways.items():
         with scratch(folder) as here, console.status(f"{name}: downloading ({way})"):
             try:
                 get(here)
                 problem = problem_with(here, digests)
             except (OSError, RuntimeError, subprocess.SubprocessError, tarfile.TarError) as error:
-                problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if problem is None:
                 install(here, folder, digests)
                 return
@@ -82,6 +90,15 @@ def fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way]
         f"no way to get {name} worked. Tried: {'; '.join(tried)}. "
         f"Put these files into {folder} by hand: {', '.join(digests)}"
     )
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Held by the one process that fetches into `folder`; others wait, and then find the files."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
+from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
 from fedmbo_ray.config import ClientsConfig, RunConfig
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
@@ -41,12 +41,11 @@ class Driver:
 
     def _run(self) -> None:
         try:
-            with self.folder.locked():
-                for record in run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping):
-                    with self.news:
-                        self.records.append(record)
-                        self.news.notify_all()
-        except (ConfigError, FolderInUse, RunFailed) as error:
+            for record in run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping):
+                with self.news:
+                    self.records.append(record)
+                    self.news.notify_all()
+        except (ConfigError, FolderInUse, FolderDamaged, RunFailed, OSError) as error:
             self.error = error
         except Exception:  # it is raised again where somebody listens
             self.error = RunFailed(traceback.format_exc())

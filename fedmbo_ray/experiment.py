@@ -1,10 +1,11 @@
-"""From a config to a run: build the task and the federation, run rounds, yield records."""
+"""One run: rounds, records and checkpoints."""
 
 import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,66 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmbo_ray.availability import AlwaysAvailable
 from fedmbo_ray.backends.in_process import InProcess
-from fedmbo_ray.checkpoints import Record, RunFolder
-from fedmbo_ray.config import DataConfig, RunConfig
-from fedmbo_ray.data import ArrayClients, Draw, Federated
-from fedmbo_ray.datasets import data_root, load
+from fedmbo_ray.building import build_federation, build_task
+from fedmbo_ray.checkpoints import FolderDamaged, Record, RunFolder
+from fedmbo_ray.config import RunConfig
+from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Federation, Meter
-from fedmbo_ray.partitions import train_and_validation
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import ConfigError, at
 from fedmbo_ray.rng import stream
 
 State = dict[str, Tensor]
 MakeBackend = Callable[[Task], Any]
-
-
-def build_task(config: RunConfig) -> Task:
-    """The problem and its data; what the data can't give is a ConfigError."""
-    m = config.clients.num_clients
-    data = federate(config.data, config.seed, m) if config.data is not None else None
-    try:
-        with at("problem"):
-            return config.problem.build(config.seed, m, data)
-    except ValueError as error:
-        raise ConfigError(str(error), "problem") from None
-
-
-def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
-    """The data set split over clients, its training labels corrupted as configured."""
-    dataset = load(config.name, config.root or data_root())
-    with at("data"), at("partition"):
-        rows = config.partition.split(dataset.train_targets, num_clients, stream(seed, "partition"))
-        train, validation = train_and_validation(rows, config.validation)
-    targets = dataset.train_targets.copy()
-    corrupted = np.zeros(len(targets), dtype=bool)
-    rng = stream(seed, "label noise")
-    corrupted[train.order] = rng.random(len(train.order)) < config.label_noise
-    shift = rng.integers(1, dataset.num_classes, size=len(targets))
-    targets[corrupted] = (targets + shift)[corrupted] % dataset.num_classes
-    clients = ArrayClients(
-        inputs=dataset.train_inputs,
-        targets=targets,
-        splits={"train": train, "validation": validation},
-        mean=float(dataset.train_inputs.mean()),
-        std=float(dataset.train_inputs.std()),
-    )
-    return Federated(clients, dataset.test_inputs, dataset.test_targets, dataset.num_classes, corrupted)
-
-
-def build_federation(config: RunConfig, backend: Any) -> Federation:
-    clients = config.clients
-    return Federation(
-        backend=backend,
-        num_clients=clients.num_clients,
-        cohort_size=clients.cohort_size,
-        rounds=config.rounds,
-        replace=clients.replace,
-        block_size=clients.block_size,
-        availability=clients.availability or AlwaysAvailable(),
-    )
 
 
 def in_process(task: Task) -> InProcess:
@@ -93,10 +45,12 @@ def run(
     """
     torch.set_num_threads(1)  # the same bits on any backend need one thread everywhere
     with ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(folder.claimed(config.resolved(), resume))
         task = build_task(config)
         backend = make_backend(task)
         stack.callback(backend.close)
-        federation = build_federation(config, backend)
+        federation = build_federation(config, task, backend)
         yield from _Run(config, task, federation, folder).records(resume, stop)
 
 
@@ -106,20 +60,21 @@ class _Run:
     def __init__(self, config: RunConfig, task: Task, federation: Federation, folder: RunFolder | None) -> None:
         self.config, self.task, self.federation, self.folder = config, task, federation, folder
         self.started, self.saved_seconds = time.monotonic(), 0.0
-        self.round, self.state = 0, self._initial_state()
+        self.round, self.state, self.meter = 0, self._initial_state(), Meter()
 
     def _initial_state(self) -> State:
         return self.config.algorithm.init(*self.task.problem.init(stream(self.config.seed, "init")))
 
     def records(self, resume: bool, stop: Callable[[], bool]) -> Iterator[Record]:
-        yield from self._restore() if resume else []
-        if self.round == 0:
+        known = self._restore() if resume else []
+        yield from known
+        if self._record_is_due() and not (known and known[-1]["round"] == self.round):
             yield self._record({})
         try:
             while self.round < self.config.rounds and not stop():
                 state = self._next_state()
                 reason = diverged(state, self.config.record.explosion)
-                self.round, self.state = self.round + 1, state
+                self.round, self.state, self.meter = self.round + 1, state, replace(self.federation.meter)
                 if reason is not None:
                     yield self._record(self._ending("diverged") | {"reason": reason})
                     return
@@ -137,18 +92,20 @@ class _Run:
 
     def _after_round(self) -> Iterator[Record]:
         """The record, then the checkpoint that are due: a crash between the two loses neither."""
-        settings = self.config.record
-        due = self.round % settings.every == 0 and self.round < self.config.rounds
-        records = [self._record({})] if due else []
-        if self.round % settings.checkpoint_every == 0:
+        records = [self._record({})] if self._record_is_due() else []
+        if self.round % self.config.record.checkpoint_every == 0:
             self._save()
         yield from records
+
+    def _record_is_due(self) -> bool:
+        """The last round has a record of its own, with an ending."""
+        return self.round % self.config.record.every == 0 and self.round < self.config.rounds
 
     def _ending(self, status: str) -> Record:
         return {"status": status, "x_sha256": sha256(self.state["x"]), "y_sha256": sha256(self.state["y"])}
 
     def _record(self, ending: Record) -> Record:
-        x, y, meter = self.state["x"], self.state["y"], self.federation.meter
+        x, y, meter = self.state["x"], self.state["y"], self.meter
         samples = self.task.data.num_samples
         record = {
             "round": self.round,
@@ -158,8 +115,7 @@ class _Run:
             "floats_up": meter.floats_up,
             "floats_down": meter.floats_down,
             "dropped": meter.dropped,
-            "waited": meter.waited,
-            **jsonable(self._figures(x, y)),
+            **jsonable({"waited": meter.waited, **self._figures(x, y)}),
             "wall_seconds": round(self._seconds(), 3),
             **ending,
         }
@@ -196,20 +152,22 @@ class _Run:
         checkpoint = {
             "round": self.round,
             "state": self.state,
-            "meter": self.federation.meter.state(),
+            "meter": self.meter.state(),
             "seconds": self._seconds(),
         }
         self.folder.save(checkpoint, self.config.record.checkpoints_kept)
 
     def _restore(self) -> list[Record]:
         """Go back to the newest checkpoint; returns the records made up to it."""
-        checkpoint = self.folder.latest() if self.folder else None
-        if self.folder is None or checkpoint is None:
-            if self.folder is not None:
-                self.folder.rewind(-1)
+        if self.folder is None:
             return []
+        checkpoint = self.folder.latest()
+        if checkpoint is None:
+            return self.folder.rewind(-1)
+        if shapes(checkpoint["state"]) != shapes(self.state):
+            raise FolderDamaged(f"the newest checkpoint in {self.folder.checkpoints} is of another problem")
         self.round, self.state = checkpoint["round"], checkpoint["state"]
-        self.federation.meter = Meter(**checkpoint["meter"])
+        self.meter, self.federation.meter = Meter(**checkpoint["meter"]), Meter(**checkpoint["meter"])
         self.saved_seconds = checkpoint["seconds"]
         return self.folder.rewind(min(self.round, self.config.rounds - 1))
 
@@ -218,11 +176,15 @@ def diverged(state: State, limit: float) -> str | None:
     """Why a state is no longer worth continuing, None if it is."""
     for name, value in state.items():
         size = float(value.abs().max()) if value.numel() else 0.0
-        if not math.isfinite(size) and name != "smoothness":
+        if not math.isfinite(size):
             return f"{name} is not finite"
-        if size > limit:
+        if size > limit and name in ("x", "y"):
             return f"|{name}| = {size:.3g} exceeds {limit:.3g}"
     return None
+
+
+def shapes(state: State) -> dict[str, Any]:
+    return {name: (value.shape, value.dtype) for name, value in state.items()}
 
 
 def sha256(vector: Tensor) -> str:

@@ -60,11 +60,11 @@ class Meter:
     dropped: int = 0  # slots whose client did not answer
     waited: float = 0.0  # simulated seconds spent on the slowest client of each cohort
 
-    def count(self, job: Job, blocks: list[Block], results: list[tuple[Tensor, ...]]) -> None:
+    def count(self, data: ClientData, job: Job, blocks: list[Block], results: list[tuple[Tensor, ...]]) -> None:
         slots = sum(len(block.clients) for block in blocks)
         draws = (job.draw,) if isinstance(job.draw, Draw) else job.draw
         self.communications += 1
-        self.samples += slots * sum(draw.samples for draw in draws)
+        self.samples += sum(data.samples(block.clients, draw) for block in blocks for draw in draws)
         self.floats_down += slots * sum(arg.numel() for arg in job.shared)
         self.floats_down += sum(arg.numel() for block in blocks for arg in block.each)
         for block, result in zip(blocks, results, strict=True):
@@ -79,7 +79,7 @@ class Federation:
     """m clients, of which n take part in a communication, computed by a backend."""
 
     backend: Backend
-    num_clients: int  # m
+    data: ClientData  # of m clients
     cohort_size: int  # n
     rounds: int  # K
     replace: bool = True
@@ -100,7 +100,7 @@ class Clients:
 
     @property
     def num_clients(self) -> int:
-        return self.federation.num_clients
+        return self.federation.data.num_clients
 
     @property
     def cohort_size(self) -> int:
@@ -124,24 +124,25 @@ class Clients:
         ids = self.rng.choice(self.num_clients, size=size + len(taken), replace=False)
         return ids[~np.isin(ids, taken)][:size]
 
-    def map(self, kernel: Any, cohort: Cohort, *shared: Tensor, each: Any = (), draw: Draws) -> Any:
+    def map(self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), draw: Draws) -> Any:
         """What each slot's client returns, stacked in slot order. Row i of each tensor in `each` goes to slot i."""
         results = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each)
         return _unwrap([torch.cat(parts) for parts in zip(*results, strict=True)])
 
-    def mean(self, kernel: Any, cohort: Cohort, *shared: Tensor, each: Any = (), draw: Draws) -> Any:
+    def mean(self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), draw: Draws) -> Any:
         """The mean over the slots of what their clients return; reduced where it is computed."""
         results = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each)
         return _unwrap([_total(parts) / len(cohort) for parts in zip(*results, strict=True)])
 
     def _communicate(self, job: Job, cohort: Cohort, each: Any) -> list[tuple[Tensor, ...]]:
         each = (each,) if isinstance(each, Tensor) else tuple(each)
+        job = job._replace(shared=tuple(map(as_tensor, job.shared)))
         seeds = draw_seeds(self.rng, len(cohort))
         width = self.federation.block_size
         cuts = [slice(start, start + width) for start in range(0, len(cohort), width)]
         blocks = [Block(cohort[cut], seeds[cut], tuple(rows[cut] for rows in each)) for cut in cuts]
         results = self.federation.backend.run(job, blocks)
-        self.federation.meter.count(job, blocks, results)
+        self.federation.meter.count(self.federation.data, job, blocks, results)
         return results
 
 
@@ -163,6 +164,11 @@ def draw_batches(data: ClientData, draw: Draws, block: Block, device: torch.devi
     if isinstance(draw, Draw):
         return data.draw(block.clients, block.seeds, draw, device)
     return tuple(data.draw(block.clients, fold(block.seeds, number), each, device) for number, each in enumerate(draw))
+
+
+def as_tensor(argument: Tensor | float) -> Tensor:
+    """A number as a scalar of full precision; the vectors that it is combined with keep their own."""
+    return argument if isinstance(argument, Tensor) else torch.tensor(argument, dtype=torch.float64)
 
 
 def _total(parts: tuple[Tensor, ...]) -> Tensor:

@@ -3,11 +3,11 @@
 from typing import Annotated, Protocol
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from fedmbo_ray.data import Rows
-from fedmbo_ray.registry import Component, ConfigError, Registry, settings
+from fedmbo_ray.registry import Component, ConfigError, Count, Positive, Registry, settings
 
 Labels = NDArray[np.int64]
 RowsPerClient = list[NDArray[np.int64]]
@@ -31,7 +31,7 @@ class IID:
 class ByDigits:
     """Every client has exactly `digits` labels, every label about equally many clients (the case study)."""
 
-    digits: Annotated[int, Ge(1)] = 2
+    digits: Count = 2
 
     def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
         kinds = np.unique(labels)
@@ -66,7 +66,7 @@ class SortedShards:
     One shard is the paper's comparison, two are FedNest's split.
     """
 
-    shards: Annotated[int, Ge(1)] = 1
+    shards: Count = 1
 
     def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
         shuffled = rng.permutation(len(labels))
@@ -83,7 +83,7 @@ class Dirichlet:
     Drawn anew, up to a hundred times, until every client has `min_rows` rows.
     """
 
-    alpha: Annotated[float, Gt(0)] = 0.5
+    alpha: Positive = 0.5
     min_rows: Annotated[int, Ge(2)] = 2
 
     def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:

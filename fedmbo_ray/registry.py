@@ -3,13 +3,20 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, ValidationInfo
 from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
 T = TypeVar("T")
+
+# What most parameters are.
+Count = Annotated[int, Strict(), Ge(1), Le(2**31 - 1)]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Probability = Annotated[float, Ge(0), Lt(1)]
 
 
 class ConfigError(Exception):
@@ -76,7 +83,7 @@ class Component:
             mapping = self._as_mapping(value)
             if "name" not in mapping:
                 raise ConfigError(f"a {self.registry.kind} needs a name; {choices('', list(self.registry))}")
-            return construct(self.registry[str(mapping.pop("name"))], mapping)
+            return construct(self.registry[str(mapping.pop("name"))], {str(key): each for key, each in mapping.items()})
 
     def dump(self, component: Any) -> dict[str, Any]:
         fields = TypeAdapter(type(component)).dump_python(component, mode="json")
@@ -112,8 +119,14 @@ def at(field: str | None) -> Iterator[None]:
 
 def construct(cls: Any, fields: Mapping[str, Any]) -> Any:
     """`cls(**fields)`, validated; the first thing that is wrong is raised as a ConfigError."""
+    sections = {name: section_of(field) for name, field in cls.__pydantic_fields__.items()}
+    built = dict(fields)
+    for name, value in fields.items():
+        if sections.get(name) is not None and isinstance(value, Mapping):
+            with at(name):
+                built[name] = construct(sections[name], value)
     try:
-        return TypeAdapter(cls).validate_python(dict(fields))
+        return TypeAdapter(cls).validate_python(built)
     except ValidationError as error:
         raise explain(error.errors()[0], cls) from None
 
@@ -122,7 +135,7 @@ def explain(error: Any, cls: Any) -> ConfigError:
     """The ConfigError for one of pydantic's errors."""
     path = tuple(str(part) for part in error["loc"])
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return ConfigError(f"unknown key {path[-1]!r}; {choices(path[-1], fields_of(cls, path[:-1]))}", *path[:-1])
+        return ConfigError(f"unknown key {path[-1]!r}; {choices(path[-1], fields_of(cls))}", *path[:-1])
     if error["type"] in ("missing", "missing_argument"):
         return ConfigError("is required", *path)
     if error["type"] == "value_error":
@@ -130,13 +143,15 @@ def explain(error: Any, cls: Any) -> ConfigError:
     return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
 
 
-def fields_of(cls: Any, path: tuple[str, ...]) -> list[str]:
-    """The keys allowed at `path` inside `cls`, following nested sections."""
-    for part in path:
-        annotation = cls.__pydantic_fields__[part].annotation
-        sections = [annotation, *getattr(annotation, "__args__", ())]
-        cls = next(section for section in sections if hasattr(section, "__pydantic_fields__"))
+def fields_of(cls: Any) -> list[str]:
+    """The keys that a section or a component has."""
     return list(cls.__pydantic_fields__)
+
+
+def section_of(field: Any) -> Any:
+    """The class of a field that holds a section (or may be None), None if it holds something else."""
+    kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+    return next((kind for kind in kinds if hasattr(kind, "__pydantic_fields__")), None)
 
 
 def choices(wrong: str, known: list[str]) -> str:

@@ -5,22 +5,24 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
-from fedmbo_ray.config import EXECUTION, RunConfig, differences, override, read_config, read_yaml
+from fedmbo_ray.building import build_task
+from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
+from fedmbo_ray.config import EXECUTION, RunConfig
 from fedmbo_ray.downloads import DownloadError
-from fedmbo_ray.experiment import build_task, default_folder, run
+from fedmbo_ray.experiment import default_folder, run
 from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.loading import changed, differences, read_config, read_yaml
 from fedmbo_ray.progress import RunProgress, figures
 from fedmbo_ray.registry import ConfigError, construct
 
 HELP = """
 Examples:
   python -m fedmbo_ray.run
-  python -m fedmbo_ray.run rounds=100 algorithm.hypergradient.name=phe_sum ...
+  python -m fedmbo_ray.run rounds=100 algorithm.hypergradient=phe_sum
   python -m fedmbo_ray.run tune_configs/mnist.yaml clients.backend=ray clients.actors=2 --out runs/mnist
   python -m fedmbo_ray.run --out runs/mnist --resume
 
@@ -28,8 +30,13 @@ Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (con
 """
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see --help)")
+
+
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m fedmbo_ray.run",
         description="Run federated bilevel optimization as a YAML config says.",
         epilog=HELP,
@@ -54,80 +61,49 @@ def prepare(args: argparse.Namespace) -> tuple[RunConfig, RunFolder]:
     """The config and the folder of the run, both checked; raises ConfigError before anything is started."""
     folder = RunFolder(args.out or default_folder())
     if args.resume:
-        if not folder.has_run():
-            raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
         config = continued(folder, args)
+    elif folder.has_run():
+        raise ConfigError(f"{folder.path} already holds a run: continue it with --resume or choose another --out")
     else:
-        if folder.has_run():
-            raise ConfigError(f"{folder.path} already holds a run: continue it with --resume or choose another --out")
         config = read_config(args.file, args.overrides)
     build_task(config)
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out must be a folder to write to, but {folder.path}: {error.strerror}") from None
     return config, folder
 
 
 def continued(folder: RunFolder, args: argparse.Namespace) -> RunConfig:
     """The config to go on with: the folder's own, which only keys that don't change results may differ from."""
-    kept = read_yaml(folder.config_file)
-    fields = read_yaml(args.file) if args.file else read_yaml(folder.config_file)
-    for word in args.overrides:
-        override(fields, word)
-    config = construct(RunConfig, fields)
-    old = construct(RunConfig, kept).resolved()
-    other = [path for path in differences(old, config.resolved()) if path not in EXECUTION]
+    if not folder.config_file.exists():
+        raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
+    old = construct(RunConfig, read_yaml(folder.config_file))
+    config = construct(RunConfig, changed(read_yaml(args.file or folder.config_file), args.overrides))
+    other = [path for path in differences(old.resolved(), config.resolved()) if path not in EXECUTION]
     if other:
         raise ConfigError(
-            f"--resume must keep the run's config, but {', '.join(other)} differ; only {', '.join(EXECUTION)} may"
+            f"--resume must keep the run's config, but these keys are new: {', '.join(other)}; "
+            f"only {', '.join(EXECUTION)} may be"
         )
     return config
 
 
 def records_of(config: RunConfig, folder: RunFolder, resume: bool) -> Iterator[Record]:
-    if config.clients.backend == "ray":
-        from fedmbo_ray.driver import run_on_ray
+    if config.clients.backend == "in_process":
+        return run(config, folder, resume)
+    print(f"starting Ray and {config.clients.actors} client actors", file=sys.stderr, flush=True)
+    from fedmbo_ray.driver import run_on_ray  # Ray takes seconds to import
 
-        yield from run_on_ray(config, folder, resume)
-    else:
-        with folder.locked():
-            yield from run(config, folder, resume)
-
-
-def main(words: list[str] | None = None) -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        args = parse(sys.argv[1:] if words is None else words)
-        config, folder = prepare(args)
-    except (ConfigError, DownloadError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    try:
-        with redirect_stdout(sys.stderr):  # Ray reports dead workers on stdout, which is for the result alone
-            last = follow(config, folder, args.resume)
-    except KeyboardInterrupt:
-        print(f"interrupted; continue with --out {folder.path} --resume", file=sys.stderr)
-        return 130
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (FolderInUse, RunFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    report(last, folder)
-    if args.json:
-        print(json.dumps(last))
-    return 0 if last["status"] == "finished" else 1
+    return run_on_ray(config, folder, resume)
 
 
 def follow(config: RunConfig, folder: RunFolder, resume: bool) -> Record:
     """Run to the end with progress shown; returns the last record."""
-    folder.write_config(config.resolved())
-    records = records_of(config, folder, resume)
     last: Record = {}
-    with RunProgress(config.rounds) as progress:
-        try:
-            for last in records:
-                progress.show(last)
-        finally:
-            records.close()  # type: ignore[attr-defined]
+    with RunProgress(config.rounds) as progress, closing(records_of(config, folder, resume)) as records:  # type: ignore[type-var]
+        for last in records:
+            progress.show(last)
     return last
 
 
@@ -139,9 +115,37 @@ def report(last: Record, folder: RunFolder) -> None:
             file=sys.stderr,
         )
     else:
-        text = f"{last['status']} after {last['round']} rounds and {last['communications']} communications"
-        print(f"{text}: {figures(last)}", file=sys.stderr)
+        rounds = "1 round" if last["round"] == 1 else f"{last['round']} rounds"
+        print(f"finished after {rounds} and {last['communications']} communications: {figures(last)}", file=sys.stderr)
         print(f"records: {folder.records_file}; picture: python -m analysis.curves {folder.path}", file=sys.stderr)
+
+
+def main(words: list[str] | None = None) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    folder = None
+    try:
+        args = parse(sys.argv[1:] if words is None else words)
+        config, folder = prepare(args)
+        with redirect_stdout(sys.stderr):  # Ray reports dead workers on stdout, which is for the result alone
+            last = follow(config, folder, args.resume)
+    except (ConfigError, DownloadError) as error:
+        return complain(error, 2)
+    except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
+        return complain(error, 1)
+    except KeyboardInterrupt:
+        hint = f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_run() else ""
+        print(f"interrupted{hint}", file=sys.stderr)
+        return 130
+    report(last, folder)
+    if args.json:
+        print(json.dumps(last, allow_nan=False))
+    return 0 if last["status"] == "finished" else 1
+
+
+def complain(error: BaseException, code: int) -> int:
+    print(f"error: {error or type(error).__name__}", file=sys.stderr)
+    return code
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:

@@ -1,23 +1,24 @@
 """Step sizes as functions of the round: constant, scaled as in Theorem 1, or decaying."""
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Le
 
-from fedmbo_ray.registry import Component, Registry, settings
+from fedmbo_ray.federation import Clients
+from fedmbo_ray.registry import Component, Positive, Registry, settings
 
 
 class Schedule(Protocol):
-    def __call__(self, clients: Any) -> float:
+    def __call__(self, clients: Clients) -> float:
         """The step size of round k = clients.round, of clients.rounds = K with clients.cohort_size = n."""
         ...
 
 
 @settings
 class Constant:
-    value: Annotated[float, Gt(0)]
+    value: Positive
 
-    def __call__(self, clients: Any) -> float:
+    def __call__(self, clients: Clients) -> float:
         return self.value
 
 
@@ -25,9 +26,9 @@ class Constant:
 class SqrtSpeedup:
     """scale · √(n/K), the choice in Theorem 1 that gives the linear speed-up."""
 
-    scale: Annotated[float, Gt(0)]
+    scale: Positive
 
-    def __call__(self, clients: Any) -> float:
+    def __call__(self, clients: Clients) -> float:
         return self.scale * float(clients.cohort_size / clients.rounds) ** 0.5
 
 
@@ -35,11 +36,11 @@ class SqrtSpeedup:
 class Decay:
     """initial / (1 + k/offset)^power."""
 
-    initial: Annotated[float, Gt(0)]
-    power: Annotated[float, Ge(0)] = 0.5
-    offset: Annotated[float, Gt(0)] = 1.0
+    initial: Positive
+    power: Annotated[float, Ge(0), Le(10)] = 0.5
+    offset: Annotated[float, Ge(1e-3)] = 1.0
 
-    def __call__(self, clients: Any) -> float:
+    def __call__(self, clients: Clients) -> float:
         return self.initial / float(1 + clients.round / self.offset) ** self.power
 
 

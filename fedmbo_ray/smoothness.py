@@ -4,25 +4,25 @@ from functools import partial
 from typing import Annotated, Any, Protocol
 
 import torch
-from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import hessian_yy
-from fedmbo_ray.registry import Component, Registry, settings
+from fedmbo_ray.registry import Component, Count, Positive, Registry, settings
 
 
 class Smoothness(Protocol):
-    def __call__(self, clients: Any, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
+    def __call__(self, clients: Clients, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
         """ℓ for this round, a scalar tensor; `last` is the one of the round before (nan at first)."""
         ...
 
 
 @settings
 class Given:
-    value: Annotated[float, Gt(0)]
+    value: Positive
 
-    def __call__(self, clients: Any, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
+    def __call__(self, clients: Clients, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
         return torch.full_like(last, self.value)
 
 
@@ -41,12 +41,12 @@ class PowerIteration:
     client measures its own; it costs one communication and one float per client upstream.
     """
 
-    iterations: Annotated[int, Ge(1)] = 10
-    every: Annotated[int, Ge(1)] = 50
-    margin: Annotated[float, Gt(0)] = 1.5
-    batch_size: Annotated[int, Ge(1)] = 64
+    iterations: Count = 10
+    every: Count = 50
+    margin: Positive = 1.5
+    batch_size: Count = 64
 
-    def __call__(self, clients: Any, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
+    def __call__(self, clients: Clients, x: Tensor, y: Tensor, last: Tensor) -> Tensor:
         if clients.round % self.every != 0 and not last.isnan():
             return last
         start = torch.from_numpy(clients.rng.standard_normal(y.shape)).to(y)

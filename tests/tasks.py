@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from fedmbo_ray.backends.in_process import InProcess
+from fedmbo_ray.building import build_task
 from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import build_task
 from fedmbo_ray.federation import Federation
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.registry import construct
@@ -17,14 +17,13 @@ TINY_PROBLEMS: dict[str, dict[str, Any]] = {
     "quadratic": {"problem": {"name": "quadratic"}},
     "quadratic_nonconvex": {"problem": {"name": "quadratic", "nonconvexity": 1.5}},
     "hyper_representation": {
-        "problem": {"name": "hyper_representation", "backbone_args": {"width": 8}, "dtype": "float64"},
+        "problem": {"name": "hyper_representation", "backbone": {"name": "mlp", "width": 8}, "dtype": "float64"},
         "data": DIGITS,
     },
     "hyper_representation_cnn": {
         "problem": {
             "name": "hyper_representation",
-            "backbone": "cnn",
-            "backbone_args": {"width": 2},
+            "backbone": {"name": "cnn", "width": 2},
             "dtype": "float64",
         },
         "data": DIGITS,
@@ -58,7 +57,7 @@ def tiny_task(problem: str) -> Task:
 def federation(task: Task, cohort_size: int, **changes: Any) -> Federation:
     """The task's clients in this process."""
     backend = InProcess(task.problem, task.data)
-    defaults: dict[str, Any] = {"rounds": 100, "block_size": 64, "num_clients": task.data.num_clients}
+    defaults: dict[str, Any] = {"rounds": 100, "block_size": 64, "data": task.data}
     return Federation(**{"backend": backend, "cohort_size": cohort_size, **defaults, **changes})
 
 

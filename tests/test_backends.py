@@ -14,8 +14,8 @@ from tasks import federation, tiny_config, tiny_task
 from fedmbo_ray.backends.client_actor import ClientActor
 from fedmbo_ray.backends.links import CallLink, SocketLink
 from fedmbo_ray.backends.ray_actors import RayActors, capacity, require_room
+from fedmbo_ray.building import build_federation
 from fedmbo_ray.data import Draw
-from fedmbo_ray.experiment import build_federation
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import grad_y_lower
 from fedmbo_ray.registry import ConfigError
@@ -143,9 +143,9 @@ def test_actors_on_another_node_are_reached_by_calls_and_give_the_same_bits(task
 
 def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
     wide = tiny_config(
-        "hyper_representation", problem={"name": "hyper_representation", "backbone_args": {"width": 200}}
+        "hyper_representation", problem={"name": "hyper_representation", "backbone": {"name": "mlp", "width": 200}}
     )
-    from fedmbo_ray.experiment import build_task
+    from fedmbo_ray.building import build_task
 
     big = build_task(wide)
     pool = RayActors(*big[:2], actors=2, cpus=0.5)
@@ -159,7 +159,7 @@ def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
         lambda self, head, arrays: (sent.extend(a.nbytes for a in arrays), original(self, head, arrays))[1],
     )
     try:
-        fed = build_federation(wide, pool)
+        fed = build_federation(wide, big, pool)
         state = wide.algorithm.init(*big.problem.init(stream(0)))
         for k in range(3):
             state = wide.algorithm.round(fed.clients(stream(k), k), state)

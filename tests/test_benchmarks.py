@@ -4,7 +4,8 @@ from tasks import tiny_config
 
 from benchmarks.backends import measure
 from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.experiment import build_task, in_process
+from fedmbo_ray.building import build_task
+from fedmbo_ray.experiment import in_process
 
 
 def test_backends_are_measured_on_the_same_bits(cluster) -> None:

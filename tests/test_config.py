@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 from tasks import TINY_PROBLEMS, tiny_config
+from torch import nn
 
 from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.config import RunConfig, differences, override, read_config
-from fedmbo_ray.experiment import build_task
+from fedmbo_ray.building import build_task
+from fedmbo_ray.config import RunConfig
+from fedmbo_ray.loading import differences, read_config
 from fedmbo_ray.registry import ConfigError, construct
 
 
@@ -44,11 +46,24 @@ def test_numbers_as_people_write_them() -> None:
     assert config.resolved()["problem"]["regularization"] == 0.01
 
 
-def test_a_new_name_drops_the_parameters_of_the_old_one() -> None:
-    fields = {"partition": {"name": "by_digits", "digits": 2}}
-    override(fields, "partition.name=dirichlet")
-    override(fields, "partition.alpha=0.3")
-    assert fields == {"partition": {"name": "dirichlet", "alpha": 0.3}}
+def test_a_new_name_keeps_the_parameters_that_the_new_component_has() -> None:
+    for words in (
+        ["data.partition.name=dirichlet", "data.partition.alpha=0.3", "algorithm.hypergradient=phe_sum"],
+        ["algorithm.hypergradient.name=phe_sum", "data.partition.alpha=0.3", "data.partition=dirichlet"],
+    ):
+        resolved = read_config(None, words).resolved()
+        assert resolved["data"]["partition"] == {"name": "dirichlet", "alpha": 0.3, "min_rows": 2}
+        assert resolved["algorithm"]["hypergradient"] == {"name": "phe_sum", "terms": 5, "batch_size": 32}
+
+
+def test_the_name_of_a_data_set_leaves_the_rest_of_its_section() -> None:
+    config = read_config(None, ["data.validation=0.5", "data.partition=iid", "data.name=mnist"])
+    data = config.resolved()["data"]
+    assert (data["name"], data["validation"], data["partition"]) == ("mnist", 0.5, {"name": "iid"})
+
+
+def test_the_quadratic_on_the_default_config() -> None:
+    assert read_config(None, ["problem=quadratic"]).data is None
 
 
 WRONG = {
@@ -64,10 +79,21 @@ WRONG = {
     "rounds=many": "rounds: input should be a valid integer",
     "clients.backend=spark": "clients.backend: input should be 'in_process' or 'ray', but got 'spark'",
     "data.name=imagenet": "data.name: input should be 'digits', 'mnist', 'fashion_mnist' or 'cifar10'",
-    "clients.availability={dropout: 2}": "clients.availability.dropout: input should be less than 1, but got 2",
+    "clients.availability={dropout: 2}": "clients.availability.dropout: input should be less than or equal to 0.99",
     "problem.backbone=resnet": "problem: unknown backbone 'resnet'; known: mlp, cnn, or package.module:function",
     "clients.availability={drop: 1}": "clients.availability: unknown key 'drop'; did you mean 'dropped'?",
     "algorithm.step_size=.inf": "algorithm.step_size.value: input should be a finite number, but got inf",
+    "data.partition.x=1": "data.partition: unknown key 'x'; known: digits",
+    "data.partition=5": "data.partition: must be a name or a mapping with a name, but got 5",
+    "data=0": "data: input should be a valid dictionary or instance of DataConfig, but got 0",
+    "rounds=true": "rounds: input should be a valid integer, but got True",
+    "rounds=9999999999": "rounds: input should be less than or equal to 2147483647",
+    "seed=2020-13-45": "the value of 'seed=2020-13-45' is not YAML",
+    "seed=!!int abc": "is not YAML",
+    "clients.cpus_per_actor=0.00001": "clients.cpus_per_actor: a share must be 0 or at least 0.0001",
+    "clients.availability.dropout=0.999": "clients.availability.dropout: input should be less than or equal to 0.99",
+    "problem.backbone=[1]": "problem.backbone: a backbone must be a name or a mapping with a name, but got [1]",
+    "clients={actors: 1, actors: 2}": "the key 'actors' is given twice",
     "rounds": "an override must read key.path=value, but got 'rounds'",
 }
 
@@ -97,16 +123,40 @@ def test_a_partition_that_can_not_give_what_is_asked() -> None:
 
 
 def test_a_backbone_that_does_not_fit() -> None:
-    with pytest.raises(ConfigError, match="problem: backbone 'mlp' does not take"):
-        build_task(read_config(None, ["problem.backbone_args={depth: 3}"]))
-    with pytest.raises(ConfigError, match="must have no buffers"):
-        build_task(read_config(None, ["problem.backbone=test_config:with_buffers", "problem.backbone_args={}"]))
+    wrong = {
+        "problem.backbone.depth=3": "problem: backbone 'mlp' can't be made with {'width': 64, 'depth': 3}",
+        "problem.backbone.width=-1": "problem: backbone 'mlp' can't be made with {'width': -1}",
+        "problem.backbone=test_config:with_buffers": "must have no buffers",
+        "problem.backbone=test_config:with_dropout": "must be free of randomness",
+        "problem.backbone=test_config:unflattened": "must give one row of features per input",
+        "problem.backbone=test_config:misfit": "can't take inputs of shape (1, 8, 8): mat1 and mat2 shapes",
+        "problem.backbone=test_config:nothing": "must be a torch module with parameters",
+    }
+    for word, message in wrong.items():
+        with pytest.raises(ConfigError) as caught:
+            build_task(read_config(None, [word]))
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def with_buffers(input_shape):
-    from torch import nn
-
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4))
+
+
+def with_dropout(input_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Dropout(0.5))
+
+
+def unflattened(input_shape):
+    return nn.Conv2d(1, 2, 3)
+
+
+def misfit(input_shape):
+    return nn.Linear(5, 3)
+
+
+def nothing(input_shape):
+    return 5
 
 
 def test_the_quadratic_has_no_data_section() -> None:

@@ -9,7 +9,7 @@ from tasks import ALGORITHM, federation, tiny_config, tiny_task
 
 from fedmbo_ray.algorithms import ALGORITHMS
 from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.experiment import build_federation, build_task
+from fedmbo_ray.building import build_federation, build_task
 from fedmbo_ray.hypergradients import HYPERGRADIENTS
 from fedmbo_ray.lower import LOWER
 from fedmbo_ray.rng import stream
@@ -38,7 +38,7 @@ every_algorithm = pytest.mark.parametrize("algorithm", algorithms().values(), id
 
 def final_state(config, backend=None, rounds: int = 3) -> dict[str, torch.Tensor]:
     task = build_task(config)
-    fed = build_federation(config, backend) if backend else None
+    fed = build_federation(config, task, backend) if backend else None
     fed = fed or federation(task, config.clients.cohort_size, block_size=config.clients.block_size)
     state = config.algorithm.init(*task.problem.init(stream(config.seed, "init")))
     for k in range(rounds):
@@ -88,7 +88,7 @@ def test_ray_gives_the_bits_of_in_process(algorithm: dict[str, Any], problem: st
 @every_algorithm
 def test_arguments_are_not_written_to_and_dtype_and_shape_are_kept(algorithm: dict[str, Any]) -> None:
     for dtype in ("float32", "float64"):
-        problem = {"name": "hyper_representation", "backbone_args": {"width": 4}, "dtype": dtype}
+        problem = {"name": "hyper_representation", "backbone": {"name": "mlp", "width": 4}, "dtype": dtype}
         config = tiny_config("hyper_representation", algorithm=algorithm, problem=problem)
         task = build_task(config)
         state = config.algorithm.init(*task.problem.init(stream(0)))
@@ -115,7 +115,8 @@ def test_dropouts_are_survived(algorithm: dict[str, Any], dropped: str) -> None:
     availability = {"dropout": 0.6, "straggle": 0.3, "dropped": dropped}
     clients = {"num_clients": 20, "cohort_size": 4, "availability": availability}
     config = tiny_config("quadratic", algorithm=algorithm, clients=clients)
-    fed = build_federation(config, federation(build_task(config), 4).backend)
+    task = build_task(config)
+    fed = build_federation(config, task, federation(task, 4).backend)
     state = config.algorithm.init(*build_task(config).problem.init(stream(0)))
     for k in range(5):
         state = config.algorithm.round(fed.clients(stream(k), k), state)

@@ -1,6 +1,5 @@
 """Data files: right or refused, whole or absent."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,17 @@ def writes(text: str):
     return lambda here: (here / "file").write_text(text) and None
 
 
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if not path.name.endswith(".lock")]
+
+
+@pytest.mark.parametrize("root", ["file", "file/below", "/proc/none"])
+def test_a_folder_that_can_not_be_used(root: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DownloadError, match="can't keep x in"):
+        fetch("x", tmp_path / root / "x", {"file": HELLO}, {"a": writes("hello")})
+
+
 def test_digits_need_no_network() -> None:
     dataset = digits(Path())
     assert dataset.train_inputs.shape == (1437, 1, 8, 8)
@@ -37,7 +47,7 @@ def test_the_first_right_way_wins(tmp_path: Path) -> None:
 
     fetch("x", tmp_path / "x", {"file": HELLO}, {"a": fails, "b": writes("hullo"), "c": writes("hello")})
     assert sha256(tmp_path / "x" / "file") == HELLO
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert names(tmp_path) == ["x"]
 
 
 def test_a_damaged_file_is_fetched_again(tmp_path: Path) -> None:
@@ -79,7 +89,7 @@ fetch("x", Path({str(tmp_path)!r}) / "x", {{"file": {HELLO!r}}}, {{"slow": slow}
     process.stdout.close()
     assert not (tmp_path / "x").exists()
     fetch("x", tmp_path / "x", {"file": HELLO}, {"again": writes("hello")})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]
+    assert names(tmp_path) == ["x"]
 
 
 @pytest.mark.mnist
@@ -101,4 +111,4 @@ def test_mnist_with_one_wrong_byte_is_not_used(mnist, tmp_path: Path, monkeypatc
     assert "torchvision's mirrors" in str(caught.value)
     assert "there is no npm on this machine" in str(caught.value)
     assert time.monotonic() - start < 60
-    assert os.listdir(tmp_path) == ["mnist"]
+    assert names(tmp_path) == ["mnist"]

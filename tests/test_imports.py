@@ -17,6 +17,7 @@ ORDER = [
     ["algorithms"],
     ["backends"],
     ["config", "checkpoints"],
+    ["loading", "building"],
     ["experiment", "progress"],
     ["driver"],
     ["run"],

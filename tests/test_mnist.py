@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedmbo_ray.config import read_config
 from fedmbo_ray.experiment import run
+from fedmbo_ray.loading import read_config
 
 pytestmark = [pytest.mark.mnist, pytest.mark.usefixtures("mnist")]
 

@@ -6,7 +6,8 @@ import time
 import psutil
 from tasks import tiny_config
 
-from fedmbo_ray.experiment import build_federation, build_task, in_process
+from fedmbo_ray.building import build_federation, build_task
+from fedmbo_ray.experiment import in_process
 from fedmbo_ray.rng import stream
 
 
@@ -18,7 +19,7 @@ def test_rounds_do_not_get_slower_or_larger_with_m() -> None:
         config = tiny_config("quadratic", clients={"num_clients": m, "cohort_size": 10})
         task = build_task(config)
         state = config.algorithm.init(*task.problem.init(stream(0)))
-        runs[m] = [config.algorithm, build_federation(config, in_process(task)), state]
+        runs[m] = [config.algorithm, build_federation(config, task, in_process(task)), state]
         seconds[m] = []
         task.problem.metrics(state["x"], state["y"], None)
         memory[m] = psutil.Process().memory_info().rss - before

@@ -1,10 +1,9 @@
 """The double loop of FedMBO (Algorithm 1) and of every method with its shape."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.hypergradients import Hypergradient
 from fedmbo_ray.lower import Lower
 from fedmbo_ray.registry import settings
@@ -24,7 +23,7 @@ class DoubleLoop:
     def init(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         return {"x": x, "y": y, "smoothness": torch.tensor(torch.nan, dtype=y.dtype)}
 
-    def round(self, clients: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         x, y = state["x"], state["y"]
         y = self.lower.solve(clients, x, y)
         smoothness = self.smoothness(clients, x, y, state["smoothness"])

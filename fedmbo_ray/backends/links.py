@@ -41,6 +41,7 @@ class SocketLink:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)
         listener.listen(1)
+        listener.setblocking(False)
         self.serving = actor.serve.remote(path)
         self.waiting_on: Any = listener
         self.channel: Channel | None = None
@@ -48,7 +49,9 @@ class SocketLink:
 
     def connect(self) -> None:
         """To be called when the actor knocks, or has died."""
-        connection, _ = self.waiting_on.accept()
+        with gone_if(OSError):
+            connection, _ = self.waiting_on.accept()
+        connection.setblocking(True)
         self.waiting_on.close()
         self.waiting_on = self.channel = Channel(connection)
 

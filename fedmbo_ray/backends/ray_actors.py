@@ -32,7 +32,7 @@ class RayActors:
         self.options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
         self.args = (ray.put(problem), ray.put(data))  # kept: a replacement needs them, too
         self.replaced = 0
-        self.kept: deque[tuple[Tensor, int]] = deque(maxlen=4)
+        self.kept: deque[tuple[Tensor, int, int]] = deque(maxlen=4)
         self.version = 0
         self.specs: dict[Any, bytes] = {}
         handles = [self._start() for _ in range(actors)]
@@ -129,14 +129,14 @@ class RayActors:
         return self.specs[what]
 
     def _version(self, part: Tensor) -> int | None:
-        """The number of a large vector, the same as long as it is the same object; None for a small one."""
+        """The number of a large vector, the same until it is another object or written to; None for a small one."""
         if part.nbytes < LARGE:
             return None
-        for kept, version in self.kept:
-            if kept is part:
+        for kept, writes, version in self.kept:
+            if kept is part and writes == part._version:
                 return version
         self.version += 1
-        self.kept.append((part, self.version))
+        self.kept.append((part, part._version, self.version))
         return self.version
 
     def close(self) -> None:

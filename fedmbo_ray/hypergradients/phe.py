@@ -1,14 +1,12 @@
 """PHE, the parallel hypergradient estimator of FedMBO (Algorithm 2)."""
 
-from typing import Annotated, Any
-
 import numpy as np
-from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import settings
+from fedmbo_ray.registry import Count, settings
 
 
 @settings
@@ -24,10 +22,10 @@ class PHE:
     are omitted rather than resampled their columns are lost, deep ones more often: that biases h.
     """
 
-    terms: Annotated[int, Ge(1)]  # N
-    batch_size: Annotated[int, Ge(1)]
+    terms: Count  # N
+    batch_size: Count
 
-    def estimate(self, clients: Any, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         p = self.terms / smoothness * clients.map(grad_y_upper, clients.sample(), x, y, draw=validation)
         depth = clients.rng.integers(self.terms, size=len(p))  # N_i

@@ -1,13 +1,11 @@
 """PHE with the whole Neumann sum in every column: the mean of PHE, several times less variance."""
 
-from typing import Annotated, Any
-
-from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import settings
+from fedmbo_ray.registry import Count, settings
 
 
 @settings
@@ -18,10 +16,10 @@ class PHESum:
     with N are gone. It takes N + 1 communications; PHE's 2 + max_i N_i are hardly fewer once n ≥ 10.
     """
 
-    terms: Annotated[int, Ge(1)]  # N
-    batch_size: Annotated[int, Ge(1)]
+    terms: Count  # N
+    batch_size: Count
 
-    def estimate(self, clients: Any, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         p = clients.map(grad_y_upper, clients.sample(), x, y, draw=validation) / smoothness
         v = p

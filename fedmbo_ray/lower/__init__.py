@@ -1,15 +1,16 @@
 """Lower-level solvers by the name a config gives them; each has ``solve(clients, x, y) -> y⁺``."""
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from torch import Tensor
 
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
 from fedmbo_ray.registry import Component, Registry
 
 
 class LowerSolver(Protocol):
-    def solve(self, clients: Any, x: Tensor, y: Tensor) -> Tensor:
+    def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
         """An approximation of y*(x), started at y."""
         ...
 

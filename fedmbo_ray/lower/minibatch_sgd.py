@@ -1,13 +1,11 @@
 """Minibatch SGD: the inner loop of FedMBO (Algorithm 1, lines 3–13)."""
 
-from typing import Annotated, Any
-
-from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.data import Draw
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import settings
+from fedmbo_ray.registry import Count, settings
 from fedmbo_ray.schedules import StepSize
 
 
@@ -19,11 +17,11 @@ class MinibatchSGD:
     what clients differ by (the paper's inner lemma divides σ_g² by S, too).
     """
 
-    steps: Annotated[int, Ge(1)]  # T
+    steps: Count  # T
     step_size: StepSize  # β
-    batch_size: Annotated[int, Ge(1)]  # S
+    batch_size: Count  # S
 
-    def solve(self, clients: Any, x: Tensor, y: Tensor) -> Tensor:
+    def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
         beta, draw = self.step_size(clients), Draw("train", self.batch_size)
         for _ in range(self.steps):
             G = clients.mean(grad_y_lower, clients.sample(), x, y, draw=draw)

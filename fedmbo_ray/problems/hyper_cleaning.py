@@ -2,17 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from annotated_types import Gt
 from torch import Tensor
 
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.hyper_representation import classification_metrics, cross_entropies
-from fedmbo_ray.registry import settings
+from fedmbo_ray.registry import Positive, settings
 
 
 @settings
@@ -23,7 +22,7 @@ class HyperCleaning:
     `cleaning_auc` is the probability that a random clean training row outweighs a random corrupted one.
     """
 
-    regularization: Annotated[float, Gt(0)] = 0.001  # λ
+    regularization: Positive = 0.001  # λ
     dtype: Literal["float32", "float64"] = "float32"
 
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
@@ -62,10 +61,10 @@ class HyperCleaningProblem:
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         losses = cross_entropies(self.logits(y, batch.inputs), batch.targets)
-        return (torch.sigmoid(x[batch.rows]) * losses).mean(-1) + 0.5 * self.regularization * y.square().sum(-1)
+        return batch.mean(torch.sigmoid(x[batch.rows]) * losses) + 0.5 * self.regularization * y.square().sum(-1)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return cross_entropies(self.logits(y, batch.inputs), batch.targets).mean(-1)
+        return batch.mean(cross_entropies(self.logits(y, batch.inputs), batch.targets))
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None

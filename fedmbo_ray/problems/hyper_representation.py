@@ -1,22 +1,29 @@
 """Hyper-representation learning: x = the features' weights, y = the classifier on top of them."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pydantic
 import torch
-from annotated_types import Gt
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.dropout import _DropoutNd
 
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.backbones import BACKBONES
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import choices, settings
+from fedmbo_ray.registry import Positive, choices, settings
+
+
+def name_and_parameters(backbone: Any) -> dict[str, Any]:
+    spec = dict(backbone) if isinstance(backbone, Mapping) else {"name": backbone}
+    if not isinstance(spec.get("name"), str):
+        raise ValueError(f"a backbone must be a name or a mapping with a name, but got {backbone!r}")
+    return spec
 
 
 @settings
@@ -24,26 +31,26 @@ class HyperRepresentation:
     """f_i = cross-entropy on client i's validation split, g_i = the same on its training split + (λ/2)‖y‖².
 
     The penalty is squared: it is what makes g_i strongly convex in y (μ = λ).
-    `backbone` is a shipped name or `package.module:function`, a function from the shape of one input
-    (channels, height, width) and `backbone_args` to a torch module.
+    `backbone` is a shipped name or `package.module:function`, alone or with parameters: a function from the
+    shape of one input (channels, height, width) and the parameters to a torch module, whose output has
+    one row of features per input.
     """
 
-    backbone: str = "mlp"
-    backbone_args: dict[str, Any] = pydantic.Field(default_factory=dict)
-    regularization: Annotated[float, Gt(0)] = 0.001  # λ
+    backbone: Annotated[dict[str, Any], BeforeValidator(name_and_parameters)] = Field(default={"name": "mlp"})
+    regularization: Positive = 0.001  # λ
     dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
-        find_backbone(self.backbone)
+        find_backbone(self.backbone["name"])
 
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
         assert data is not None
         dtype = getattr(torch, self.dtype)
         shape = tuple(data.clients.inputs.shape[1:])
-        factory = partial(make_backbone, self.backbone, self.backbone_args, shape)
+        factory = partial(make_backbone, self.backbone, shape)
         with torch.random.fork_rng(devices=[]):
             backbone = factory()
-        num_features = backbone(torch.zeros(1, *shape)).shape[-1]
+        num_features = count_features(backbone, shape)
         problem = HyperRepresentationProblem(
             factory, backbone, num_features, data.num_classes, self.regularization, dtype
         )
@@ -85,7 +92,7 @@ class HyperRepresentationProblem:
         return features @ weights.unflatten(-1, (self.num_features, self.num_classes)) + bias.unsqueeze(-2)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return cross_entropies(self.logits(y, self.features(x, batch.inputs)), batch.targets).mean(-1)
+        return batch.mean(cross_entropies(self.logits(y, self.features(x, batch.inputs)), batch.targets))
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return self.upper(x, y, batch) + 0.5 * self.regularization * y.square().sum(-1)
@@ -119,17 +126,35 @@ def find_backbone(name: str) -> Any:
         raise ValueError(f"unknown backbone {name!r}; {choices(name, list(BACKBONES))}, or package.module:function")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"backbone {name!r} can't be imported: {error}") from None
+    except Exception as error:  # whatever a user's module raises
+        raise ValueError(f"backbone {name!r} can't be imported: {first_line(error)}") from None
 
 
-def make_backbone(name: str, args: dict[str, Any], input_shape: tuple[int, ...]) -> nn.Module:
+def make_backbone(spec: dict[str, Any], input_shape: tuple[int, ...]) -> nn.Module:
+    name, parameters = spec["name"], {key: value for key, value in spec.items() if key != "name"}
     try:
-        backbone = find_backbone(name)(input_shape, **args)
-    except TypeError as error:
-        raise ValueError(f"backbone {name!r} does not take {args}: {error}") from None
+        backbone = find_backbone(name)(input_shape, **parameters)
+    except Exception as error:  # whatever a user's function raises
+        raise ValueError(f"backbone {name!r} can't be made with {parameters}: {first_line(error)}") from None
+    if not isinstance(backbone, nn.Module) or not any(True for _ in backbone.parameters()):
+        raise ValueError(f"a backbone must be a torch module with parameters, but {name!r} gave {backbone!r}")
     if any(True for _ in backbone.buffers()):
         raise ValueError(f"a backbone must have no buffers (batch statistics are client state), but {name!r} has")
-    if not any(True for _ in backbone.parameters()):
-        raise ValueError(f"a backbone must have parameters, but {name!r} has none")
-    return backbone.eval()
+    if any(isinstance(module, _DropoutNd) for module in backbone.modules()):
+        raise ValueError(f"a backbone must be free of randomness, but {name!r} has dropout")
+    return backbone
+
+
+def count_features(backbone: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """How many features a backbone gives for one input, tried out on two."""
+    try:
+        shape = tuple(backbone(torch.zeros(2, *input_shape)).shape)
+    except Exception as error:  # whatever a user's module raises
+        raise ValueError(f"the backbone can't take inputs of shape {input_shape}: {first_line(error)}") from None
+    if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
+        raise ValueError(f"a backbone must give one row of features per input, but for two inputs it gave {shape}")
+    return shape[1]
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedmbo_ray.data import Batch, Clients, Draw, Federated
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import settings
+from fedmbo_ray.registry import Count, NonNegative, Positive, settings
 from fedmbo_ray.rng import Floats, Seeds, draw_seeds, fold, normals, stream
-
-Noise = Annotated[float, Ge(0)]
 
 
 class LowerBatch(NamedTuple):
@@ -49,16 +46,16 @@ class Quadratic:
     known exactly, too.
     """
 
-    upper_dim: Annotated[int, Ge(1)] = 4  # p
-    lower_dim: Annotated[int, Ge(1)] = 4  # q
-    strong_convexity: Annotated[float, Gt(0)] = 0.3  # μ
-    smoothness: Annotated[float, Gt(0)] = 1.0  # ℓ
-    upper_curvature: Annotated[float, Gt(0)] = 0.3  # ρ
-    nonconvexity: Annotated[float, Ge(0)] = 0.0  # a
-    heterogeneity: Annotated[float, Ge(0)] = 1.0
-    gradient_noise: Noise = 0.5  # σ_f = σ_{g,1} at s(x) = y = 0
-    hessian_noise: Noise = 0.1
-    jacobian_noise: Noise = 0.1
+    upper_dim: Count = 4  # p
+    lower_dim: Count = 4  # q
+    strong_convexity: Positive = 0.3  # μ
+    smoothness: Positive = 1.0  # ℓ
+    upper_curvature: Positive = 0.3  # ρ
+    nonconvexity: NonNegative = 0.0  # a
+    heterogeneity: NonNegative = 1.0
+    gradient_noise: NonNegative = 0.5  # σ_f = σ_{g,1} at s(x) = y = 0
+    hessian_noise: NonNegative = 0.1
+    jacobian_noise: NonNegative = 0.1
 
     def __post_init__(self) -> None:
         if self.hessian_margin * 2 > self.smoothness - self.strong_convexity:
@@ -211,6 +208,10 @@ class QuadraticClients:
     def num_samples(self) -> None:
         return None
 
+    def samples(self, clients: Clients, draw: Draw) -> int:
+        """All that a client has counts as one sample: it is an expectation."""
+        return len(clients) * (draw.size or 1) * (draw.count or 1)
+
     def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> LowerBatch | UpperBatch:
         batches = lower_batches if draw.split == "train" else upper_batches
         if draw.count is not None:
@@ -221,8 +222,8 @@ class QuadraticClients:
         return type(batch)(*(field.unflatten(0, shape).to(device) for field in batch))
 
 
-def lower_batches(problem: QuadraticProblem, clients: Clients, seeds: Seeds, size: int) -> LowerBatch:
-    """Means over `size` samples of A_i + E, B_i + F, c_i + e."""
+def lower_batches(problem: QuadraticProblem, clients: Clients, seeds: Seeds, size: int | None) -> LowerBatch:
+    """Means over `size` samples of A_i + E, B_i + F, c_i + e, or over all there are."""
     s, (p, q) = problem.settings, (problem.settings.upper_dim, problem.settings.lower_dim)
     A, B, c = lower_deviations(problem, clients)
     E = _sphere(fold(seeds, 0), size, (q, q), s.hessian_noise, symmetric=True)
@@ -242,7 +243,7 @@ def lower_deviations(problem: QuadraticProblem, clients: Clients) -> tuple[Float
     return sign[:, None, None] * A, sign[:, None, None] * B, sign[:, None] * c
 
 
-def upper_batches(problem: QuadraticProblem, clients: Clients, seeds: Seeds, size: int) -> UpperBatch:
+def upper_batches(problem: QuadraticProblem, clients: Clients, seeds: Seeds, size: int | None) -> UpperBatch:
     """Means over `size` samples of t_i + e, ρu_i + e' with ‖(e, e')‖ = σ_f."""
     s, (p, q) = problem.settings, (problem.settings.upper_dim, problem.settings.lower_dim)
     pair, sign = _pairs(problem, clients)
@@ -261,9 +262,9 @@ def _pairs(problem: QuadraticProblem, clients: Clients) -> tuple[Seeds, Floats]:
     return fold(problem.client_seed, clients // 2), np.where(single, 0.0, sign)
 
 
-def _sphere(seeds: Seeds, count: int, shape: tuple[int, ...], radius: float, symmetric: bool = False) -> Floats:
-    """For each seed the mean of `count` arrays uniform on the sphere of that Frobenius radius."""
-    if radius == 0:
+def _sphere(seeds: Seeds, count: int | None, shape: tuple[int, ...], radius: float, symmetric: bool = False) -> Floats:
+    """For each seed the mean of `count` arrays uniform on the sphere of that Frobenius radius, or the expectation."""
+    if radius == 0 or count is None:
         return np.zeros((len(seeds), *shape))
     z = normals(seeds, count * int(np.prod(shape))).reshape(len(seeds), count, *shape)
     if symmetric:

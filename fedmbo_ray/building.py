@@ -1,0 +1,64 @@
+"""From a config to the objects of a run: the task and the federation."""
+
+from typing import Any
+
+import numpy as np
+
+from fedmbo_ray.availability import AlwaysAvailable
+from fedmbo_ray.config import DataConfig, RunConfig
+from fedmbo_ray.data import ArrayClients, Federated
+from fedmbo_ray.datasets import data_root, load
+from fedmbo_ray.federation import Federation
+from fedmbo_ray.partitions import train_and_validation
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.registry import ConfigError, at
+from fedmbo_ray.rng import stream
+
+
+def build_task(config: RunConfig) -> Task:
+    """The problem and its data; what the data can't give is a ConfigError."""
+    m = config.clients.num_clients
+    data = federate(config.data, config.seed, m) if config.data is not None else None
+    try:
+        with at("problem"):
+            return config.problem.build(config.seed, m, data)
+    except ValueError as error:
+        raise ConfigError(str(error), "problem") from None
+
+
+def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
+    """The data set split over clients, its training labels corrupted as configured."""
+    dataset = load(config.name, config.root or data_root())
+    with at("data"), at("partition"):
+        try:
+            rows = config.partition.split(dataset.train_targets, num_clients, stream(seed, "partition"))
+        except ValueError as error:
+            raise ConfigError(f"{config.partition} can't split {num_clients=}: {error}") from None
+        train, validation = train_and_validation(rows, config.validation)
+    targets = dataset.train_targets.copy()
+    corrupted = np.zeros(len(targets), dtype=bool)
+    rng = stream(seed, "label noise")
+    corrupted[train.order] = rng.random(len(train.order)) < config.label_noise
+    shift = rng.integers(1, dataset.num_classes, size=len(targets))
+    targets[corrupted] = (targets + shift)[corrupted] % dataset.num_classes
+    clients = ArrayClients(
+        inputs=dataset.train_inputs,
+        targets=targets,
+        splits={"train": train, "validation": validation},
+        mean=float(dataset.train_inputs.mean()),
+        std=float(dataset.train_inputs.std()),
+    )
+    return Federated(clients, dataset.test_inputs, dataset.test_targets, dataset.num_classes, corrupted)
+
+
+def build_federation(config: RunConfig, task: Task, backend: Any) -> Federation:
+    clients = config.clients
+    return Federation(
+        backend=backend,
+        data=task.data,
+        cohort_size=clients.cohort_size,
+        rounds=config.rounds,
+        replace=clients.replace,
+        block_size=clients.block_size,
+        availability=clients.availability or AlwaysAvailable(),
+    )

@@ -1,0 +1,124 @@
+"""From YAML files and `key.path=value` words to a RunConfig."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedmbo_ray.config import RunConfig
+from fedmbo_ray.registry import Component, ConfigError, Registry, construct, fields_of, is_number, section_of
+
+
+def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
+    """The config in a YAML file (the shipped default if None), changed by `key.path=value` words."""
+    return construct(RunConfig, changed(read_yaml(path), overrides))
+
+
+def changed(fields: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The fields with each `key.path=value` applied: first those that choose a component, in any order."""
+    words = [parse_override(word) for word in overrides]
+    named = [(keys, value) for keys, value in words if names_component(fields, keys, value)]
+    for keys, value in named:
+        choose(fields, keys, value)
+    for keys, value in words:
+        if (keys, value) not in named:
+            section_at(fields, keys[:-1])[keys[-1]] = value
+    now_quadratic = (["problem"], "quadratic") in named
+    if now_quadratic and not any(keys[0] == "data" for keys, _ in words):
+        fields.pop("data", None)  # the file's: a quadratic makes its own
+    return fields
+
+
+def read_yaml(path: Path | None) -> dict[str, Any]:
+    name = path or "the default config"
+    try:
+        text = files("fedmbo_ray").joinpath("default.yaml").read_text() if path is None else path.read_text()
+    except OSError as error:
+        raise ConfigError(f"can't read {name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"can't read {name}: it is not text in UTF-8") from None
+    fields = parse_yaml(text, str(name))
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{name} must be a mapping of keys to values, but is {type(fields).__name__}")
+    return fields
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """YAML without what executes, and without keys given twice, of which PyYAML silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.YAMLError(f"the key {twice!r} is given twice")
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    try:
+        return yaml.load(text, UniqueKeys)  # noqa: S506 (a SafeLoader)
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+
+
+def parse_override(word: str) -> tuple[list[str], Any]:
+    """The keys and the value of a `key.path=value`; the value is read as YAML."""
+    path, equals, text = word.partition("=")
+    keys = path.split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"an override must read key.path=value, but got {word!r}")
+    value = parse_yaml(text, f"the value of {word!r}")
+    return (keys[:-1], value) if keys[-1] == "name" and component_at({}, keys[:-1]) else (keys, value)
+
+
+def section_at(fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+    """The mapping at a path, made if there is none; a component's bare name becomes a mapping."""
+    for key in keys:
+        inner = fields.get(key)
+        if not isinstance(inner, dict):
+            inner = {"name": inner} if isinstance(inner, str) else {}
+        fields[key] = fields = dict(inner)
+    return fields
+
+
+def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
+    """Give a component another name; of its parameters those stay that the new one has, too."""
+    registry = component_at(fields, keys)
+    section = section_at(fields, keys)
+    known = fields_of(registry[name]) if registry is not None and name in registry else []
+    kept = {key: value for key, value in section.items() if key in known}
+    section.clear()
+    section.update({"name": name, **kept})
+
+
+def names_component(fields: dict[str, Any], keys: list[str], value: Any) -> bool:
+    return isinstance(value, str) and not is_number(value) and component_at(fields, keys) is not None
+
+
+def component_at(fields: dict[str, Any], keys: list[str]) -> Registry | None:
+    """The registry of the component at a path, None if there is none; `fields` say what is chosen on the way."""
+    cls: Any = RunConfig
+    registry = None
+    for key in keys:
+        field = getattr(cls, "__pydantic_fields__", {}).get(key)
+        if field is None:
+            return None
+        registry = next((each.registry for each in field.metadata if isinstance(each, Component)), None)
+        inner = fields.get(key) if isinstance(fields, dict) else None
+        name = inner.get("name") if isinstance(inner, dict) else inner
+        fields = inner if isinstance(inner, dict) else {}
+        cls = registry[str(name)] if registry is not None and name in registry else section_of(field)
+    return registry
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:
+    """The key paths at which two resolved configs differ."""
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        here, a, b = f"{path}{key}", old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{here}.")
+        elif a != b:
+            found.append(here)
+    return found
