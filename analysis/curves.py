@@ -14,6 +14,7 @@ PANELS = {
     "hypergradient_norm_sq": "‖∇Φ(x)‖²",
     "upper_loss": "upper loss",
     "lower_loss": "lower loss",
+    "cleaning_auc": "P(clean row outweighs corrupted one)",
 }
 
 
@@ -28,15 +29,27 @@ def read(folder: Path) -> list[Record]:
 
 def draw(runs: dict[str, list[Record]], out: Path) -> None:
     """One panel for each figure that the runs have, one line for each run."""
-    panels = [key for key in PANELS if any(record.get(key) is not None for run in runs.values() for record in run)]
+    panels = [key for key in PANELS if any(values(run, key) for run in runs.values())]
     figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.2), squeeze=False)
     for key, axis in zip(panels, axes[0], strict=True):
         for label, run in runs.items():
             shown = [record for record in run if record.get(key) is not None]
-            axis.plot([r["communications"] for r in shown], [r[key] for r in shown], label=label)
-        axis.set(xlabel="communications", title=PANELS[key], yscale="log")
+            axis.plot([record["communications"] for record in shown], values(run, key), label=label)
+        positive = all(value > 0 for run in runs.values() for value in values(run, key))
+        axis.set(xlabel="communications", title=PANELS[key], yscale="log" if positive else "linear")
     axes[0][0].legend()
+    out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
+
+
+def values(run: list[Record], key: str) -> list[float]:
+    return [record[key] for record in run if record.get(key) is not None]
+
+
+def labels(folders: list[Path]) -> list[str]:
+    """The folders' names, or their paths where names are not enough to tell them apart."""
+    names = [folder.name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
 def main() -> int:
@@ -48,7 +61,7 @@ def main() -> int:
     if missing:
         print(f"error: a run folder must hold records.jsonl, but {missing[0]} does not", file=sys.stderr)
         return 2
-    draw({folder.name: read(folder) for folder in args.folders}, args.out)
+    draw(dict(zip(labels(args.folders), map(read, args.folders), strict=True)), args.out)
     print(f"wrote {args.out}")
     return 0
 

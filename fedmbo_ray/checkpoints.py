@@ -106,6 +106,10 @@ class RunFolder:
             print(f"passing over the damaged checkpoint {path}", file=sys.stderr)
         return None
 
+    def saved_round(self) -> int:
+        """The round of the newest checkpoint, 0 if there is none."""
+        return max((int(path.stem) for path in self._checkpoints()), default=0)
+
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in self.checkpoints.glob("*.pt") if path.stem.isdecimal() and path.is_file())
 

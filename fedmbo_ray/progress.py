@@ -18,9 +18,9 @@ class RunProgress:
         self.first: Record | None = None
         self.last_line = -SECONDS_BETWEEN_LINES
         console = Console(stderr=True)
-        columns = ("round {task.completed}/{task.total}", "{task.fields[figures]}", "{task.fields[speed]}")
+        columns = ("{task.completed}/{task.total}", "{task.fields[figures]}", "{task.fields[speed]}")
         texts = [TextColumn(text) for text in columns]
-        self.bar = Progress(texts[0], BarColumn(), *texts[1:], "ETA", TimeRemainingColumn(), console=console)
+        self.bar = Progress(texts[0], BarColumn(bar_width=10), *texts[1:], TimeRemainingColumn(), console=console)
         self.live = console.is_terminal
         self.task = self.bar.add_task("", total=rounds, figures="", speed="")
 
@@ -37,9 +37,7 @@ class RunProgress:
         self.first = self.first or record
         speed = self._speed(record)
         if self.live:
-            self.bar.update(
-                self.task, completed=record["round"], figures=figures(record), speed=f"{speed:.1f} rounds/s"
-            )
+            self.bar.update(self.task, completed=record["round"], figures=figures(record), speed=f"{speed:.1f}/s")
         elif time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES or "status" in record:
             self.last_line = time.monotonic()
             left = (self.rounds - record["round"]) / speed if speed else 0.0
@@ -55,6 +53,6 @@ class RunProgress:
 
 def figures(record: Record) -> str:
     """The few figures of a record that a person watches."""
-    shown = {"upper_loss": "upper loss {:.4g}", "lower_loss": "lower loss {:.4g}"}
-    shown |= {"test_accuracy": "accuracy {:.2%}", "hypergradient_norm_sq": "‖∇Φ‖² {:.3g}"}
+    shown = {"upper_loss": "upper {:.3g}", "lower_loss": "lower {:.3g}", "test_accuracy": "accuracy {:.2%}"}
+    shown |= {"hypergradient_norm_sq": "‖∇Φ‖² {:.3g}", "cleaning_auc": "AUC {:.2f}"}
     return "  ".join(text.format(record[key]) for key, text in shown.items() if record.get(key) is not None)

@@ -101,6 +101,8 @@ def records_of(config: RunConfig, folder: RunFolder, resume: bool) -> Iterator[R
 def follow(config: RunConfig, folder: RunFolder, resume: bool) -> Record:
     """Run to the end with progress shown; returns the last record."""
     last: Record = {}
+    if resume:
+        print(f"going on after round {folder.saved_round()}", file=sys.stderr)
     with RunProgress(config.rounds) as progress, closing(records_of(config, folder, resume)) as records:  # type: ignore[type-var]
         for last in records:
             progress.show(last)

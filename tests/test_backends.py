@@ -141,6 +141,47 @@ def test_actors_on_another_node_are_reached_by_calls_and_give_the_same_bits(task
         pool.close()
 
 
+def test_a_replacement_that_dies_before_it_connects_is_replaced_too(task, monkeypatch) -> None:
+    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    started, start = [], pool._start
+
+    def start_dying():
+        actor = start()
+        started.append(actor)
+        if len(started) <= 2:
+            ray.kill(actor)
+        return actor
+
+    monkeypatch.setattr(pool, "_start", start_dying)
+    try:
+        expected = mean_gradient(federation(task, 12).backend, task, repeats=60)
+        for victim in actor_processes():
+            os.kill(victim, signal.SIGKILL)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=60))
+        assert len(started) == 4
+    finally:
+        pool.close()
+
+
+def test_a_vector_that_is_written_to_is_sent_again(task) -> None:
+    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    try:
+        results = []
+        for backend in (pool, federation(task, 4).backend):
+            large = torch.ones(10_000, dtype=torch.float64)
+            for r in range(3):
+                clients = federation(task, 4, backend=backend).clients(stream(r))
+                large -= 0.1 * clients.mean(echo, np.arange(4), large, draw=TRAIN)
+            results.append(large)
+        assert torch.equal(*results)
+    finally:
+        pool.close()
+
+
+def echo(problem, batch, v):
+    return v * batch.weights.sum()
+
+
 def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
     wide = tiny_config(
         "hyper_representation", problem={"name": "hyper_representation", "backbone": {"name": "mlp", "width": 200}}

@@ -23,12 +23,18 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
 WHOLE: dict[str, dict[str, Any]] = {"double_loop": {key: value for key, value in ALGORITHM.items() if key != "name"}}
 
 
+def parameters(kind: str, name: str) -> dict[str, Any]:
+    known = {"WHOLE": WHOLE, "LOWERS": LOWERS, "ESTIMATORS": ESTIMATORS}[kind]
+    assert name in known, f"{name!r} is new: add parameters to test it with to {kind} in {__file__}"
+    return {"name": name, **known[name]}
+
+
 def algorithms() -> dict[str, dict[str, Any]]:
     """Every algorithm, and every solver and estimator inside the double loop."""
-    found = {name: {"name": name, **WHOLE[name]} for name in ALGORITHMS}
-    found |= {f"lower {name}": {**ALGORITHM, "lower": {"name": name, **LOWERS[name]}} for name in LOWER}
+    found = {name: parameters("WHOLE", name) for name in ALGORITHMS}
+    found |= {f"lower {name}": {**ALGORITHM, "lower": parameters("LOWERS", name)} for name in LOWER}
     for name in HYPERGRADIENTS:
-        found[f"hypergradient {name}"] = {**ALGORITHM, "hypergradient": {"name": name, **ESTIMATORS[name]}}
+        found[f"hypergradient {name}"] = {**ALGORITHM, "hypergradient": parameters("ESTIMATORS", name)}
     found["smoothness auto"] = {**ALGORITHM, "smoothness": {"name": "auto", "every": 2, "batch_size": 4}}
     return found
 

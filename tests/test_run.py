@@ -162,8 +162,26 @@ def test_a_damaged_checkpoint_is_passed_over(reference: dict, tmp_path: Path) ->
     out = tmp_path / "run"
     last_record(*QUICK, "--out", str(out))
     newest = max((out / "checkpoints").glob("*.pt"))
-    newest.write_bytes(newest.read_bytes()[:500])
-    assert bits(last_record("--out", str(out), "--resume")) == bits(reference)
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1  # one bit
+    newest.write_bytes(content)
+    (out / "checkpoints" / "mine.pt").write_text("not a checkpoint")
+    code, text, err = run("--out", str(out), "--resume", "--json")
+    assert "passing over the damaged checkpoint" in err
+    assert code == 0
+    assert bits(json.loads(text)) == bits(reference)
+
+
+def test_a_damaged_record_file_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    last_record(*QUICK, "--out", str(out))
+    records = (out / "records.jsonl").read_text().splitlines()
+    (out / "records.jsonl").write_text("\n".join([records[0], "{}", *records[2:]]))
+    before = (out / "records.jsonl").read_text()
+    code, _, err = run("--out", str(out), "--resume")
+    assert code == 1
+    assert "line 2 of" in err
+    assert (out / "records.jsonl").read_text() == before
 
 
 def test_resume_must_keep_the_config(tmp_path: Path) -> None:
@@ -171,7 +189,7 @@ def test_resume_must_keep_the_config(tmp_path: Path) -> None:
     last_record(*QUICK, "--out", str(out))
     code, _, err = run("--out", str(out), "--resume", "seed=1", "clients.backend=ray")
     assert code == 2
-    assert "--resume must keep the run's config, but seed differ" in err
+    assert "--resume must keep the run's config, but these keys are new: seed; only clients.backend" in err
 
 
 def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
@@ -192,6 +210,9 @@ def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
         (["algorithm.hypergradient.terms=0"], "error: algorithm.hypergradient.terms: input should be greater than or"),
         (["nowhere.yaml"], "error: can't read nowhere.yaml: No such file or directory"),
         (["clients.num_clients=2000"], "error: data.partition: `rows of a label >= clients that own it` must hold"),
+        (["a.yaml", "b.yaml"], "error: one config file at most, but got a.yaml, b.yaml"),
+        (["--resume"], "error: --resume needs --out, the folder of the run to continue"),
+        (["--out", "/proc/none"], "error: --out must be a folder to write to, but /proc/none"),
         (["--resume", "--out", "nowhere"], "error: --resume needs a folder with a run, but nowhere has no config.yaml"),
         (
             ["clients.backend=ray", "clients.gpus_per_actor=3"],
@@ -204,9 +225,17 @@ def test_bad_input_gets_one_line_and_exit_code_2(words: list[str], line: str, tm
     code, stdout, err = run(*words, *out)
     assert code == 2
     assert stdout == ""
-    assert err.startswith(line)
-    assert len(err.splitlines()) == 1
+    (last,) = [each for each in err.splitlines() if not each.startswith("starting Ray")]
+    assert last.startswith(line)
     assert not (tmp_path / "run" / "records.jsonl").exists()
+
+
+def test_of_two_starts_in_one_folder_one_wins_with_its_own_config(tmp_path: Path) -> None:
+    both = [start(*QUICK, f"seed={seed}", "--json", "--out", str(tmp_path / "run")) for seed in (1, 2)]
+    results = [finish(process) for process in both]
+    (winner,) = [seed for seed, (code, _, _) in zip((1, 2), results, strict=True) if code == 0]
+    assert f"seed: {winner}" in (tmp_path / "run" / "config.yaml").read_text()
+    assert bits(json.loads(results[winner - 1][1])) == bits(last_record("--out", str(tmp_path / "run"), "--resume"))
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:

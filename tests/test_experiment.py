@@ -1,0 +1,97 @@
+"""Runs that end early, in the middle of things, and what they leave behind."""
+
+from pathlib import Path
+
+import pytest
+from tasks import tiny_config
+
+from fedmbo_ray import experiment
+from fedmbo_ray.checkpoints import RunFolder
+from fedmbo_ray.experiment import run
+
+
+def timeless(records: list[dict]) -> list[dict]:
+    return [{key: value for key, value in record.items() if key != "wall_seconds"} for record in records]
+
+
+CONFIG = tiny_config("quadratic", record={"every": 1, "checkpoint_every": 100})
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> list[dict]:
+    return timeless(list(run(CONFIG, RunFolder(tmp_path / "undisturbed"))))
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("calls", [1, 3, 8, 14, 33])
+def test_an_interrupt_in_the_middle_of_a_round_costs_nothing(
+    calls: int, undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a communication is interrupted, the resumed run has the records and counts of an undisturbed one."""
+    left = [calls]
+
+    def backend(task):
+        here = experiment.in_process(task)
+        original = here.run
+
+        def interrupted(job, blocks):
+            left[0] -= 1
+            if left[0] == 0:
+                raise Stopped
+            return original(job, blocks)
+
+        here.run = interrupted
+        return here
+
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Stopped):
+        list(run(CONFIG, folder, make_backend=backend))
+    assert timeless(list(run(CONFIG, folder, resume=True))) == undisturbed
+    assert timeless(folder.records()) == undisturbed
+
+
+@pytest.mark.parametrize("round", [0, 1, 4])
+def test_an_interrupt_while_a_record_is_made_costs_nothing(
+    round: int, undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = experiment._Run._figures
+
+    def interrupted(self, x, y):
+        if self.round == round:
+            raise Stopped
+        return original(self, x, y)
+
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment._Run, "_figures", interrupted)
+        with pytest.raises(Stopped):
+            list(run(CONFIG, folder))
+    assert timeless(list(run(CONFIG, folder, resume=True))) == undisturbed
+
+
+def test_a_closed_run_saves_itself(undisturbed, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    records = run(CONFIG, folder)
+    for _ in range(4):
+        next(records)
+    records.close()
+    assert folder.saved_round() == 3
+    assert timeless(list(run(CONFIG, folder, resume=True))) == undisturbed
+
+
+def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path / "run")
+    list(run(CONFIG, folder))
+    saved = folder.saved_round()
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.save({"round": 99}, keep=1)
+    assert folder.saved_round() == saved
+    assert not list(folder.checkpoints.glob(".*"))
