@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.style import plt
+from analysis.style import COLOURS, plt
 
 Record = dict[str, Any]
 PANELS = {
@@ -32,12 +32,13 @@ def draw(runs: dict[str, list[Record]], out: Path) -> None:
     panels = [key for key in PANELS if any(values(run, key) for run in runs.values())]
     figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.2), squeeze=False)
     for key, axis in zip(panels, axes[0], strict=True):
-        for label, run in runs.items():
-            shown = [record for record in run if record.get(key) is not None]
-            axis.plot([record["communications"] for record in shown], values(run, key), label=label)
+        for number, (label, run) in enumerate(runs.items()):
+            shown = [record["communications"] for record in run if record.get(key) is not None]
+            if shown:
+                axis.plot(shown, values(run, key), label=label, color=COLOURS[number % len(COLOURS)])
         positive = all(value > 0 for run in runs.values() for value in values(run, key))
         axis.set(xlabel="communications", title=PANELS[key], yscale="log" if positive else "linear")
-    axes[0][0].legend()
+        axis.legend()
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
 

@@ -10,7 +10,8 @@ from analysis.curves import labels
 
 def make_run(folder: Path, **figures: float) -> Path:
     folder.mkdir(parents=True)
-    lines = [json.dumps({"round": k, "communications": 10 * k, **figures}) for k in range(3)]
+    falling = [{name: value / (k + 1) for name, value in figures.items()} for k in range(3)]
+    lines = [json.dumps({"round": k, "communications": 10 * k, **falling[k]}) for k in range(3)]
     (folder / "records.jsonl").write_text("\n".join(lines))
     return folder
 
