@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,12 @@ def values(run: list[Record], key: str) -> list[float]:
 
 
 def labels(folders: list[Path]) -> list[str]:
-    """The folders' names, or their paths where names are not enough to tell them apart."""
+    """The folders' names, or where they don't tell runs apart, the paths from the folder that all are in."""
     names = [folder.name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+    if len(set(names)) == len(names):
+        return names
+    top = os.path.commonpath([folder.absolute() for folder in folders])
+    return [os.path.relpath(folder.absolute(), top) for folder in folders]
 
 
 def main() -> int:
