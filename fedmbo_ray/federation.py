@@ -60,12 +60,13 @@ class Meter:
     dropped: int = 0  # slots whose client did not answer
     waited: float = 0.0  # simulated seconds spent on the slowest client of each cohort
 
-    def count(self, data: ClientData, job: Job, blocks: list[Block], results: list[tuple[Tensor, ...]]) -> None:
+    def count(self, data: ClientData, job: Job, news: int, blocks: list[Block], results: list[Any]) -> None:
+        """One communication, in which every slot was told `news` floats that it did not know."""
         slots = sum(len(block.clients) for block in blocks)
         draws = (job.draw,) if isinstance(job.draw, Draw) else job.draw
         self.communications += 1
         self.samples += sum(data.samples(block.clients, draw) for block in blocks for draw in draws)
-        self.floats_down += slots * sum(arg.numel() for arg in job.shared)
+        self.floats_down += slots * news
         self.floats_down += sum(arg.numel() for block in blocks for arg in block.each)
         for block, result in zip(blocks, results, strict=True):
             self.floats_up += sum(out.numel() for out in result) * (len(block.clients) if job.summed else 1)
@@ -97,6 +98,7 @@ class Clients:
 
     def __init__(self, federation: Federation, rng: np.random.Generator, round: int) -> None:
         self.federation, self.rng, self.round = federation, rng, round
+        self.told: tuple[Cohort | None, list[Tensor]] = (None, [])
 
     @property
     def num_clients(self) -> int:
@@ -117,6 +119,10 @@ class Clients:
         """
         federation, size = self.federation, self.cohort_size if size is None else size
         return federation.availability.cohort(self.rng, self._pick, size, federation.meter)
+
+    def everyone(self) -> Cohort:
+        """All m clients, one slot each."""
+        return np.arange(self.num_clients)
 
     def _pick(self, size: int, taken: Cohort) -> Cohort:
         if self.federation.replace:
@@ -142,8 +148,16 @@ class Clients:
         cuts = [slice(start, start + width) for start in range(0, len(cohort), width)]
         blocks = [Block(cohort[cut], seeds[cut], tuple(rows[cut] for rows in each)) for cut in cuts]
         results = self.federation.backend.run(job, blocks)
-        self.federation.meter.count(self.federation.data, job, blocks, results)
+        self.federation.meter.count(self.federation.data, job, self._news(cohort, job.shared), blocks, results)
         return results
+
+    def _news(self, cohort: Cohort, shared: tuple[Tensor, ...]) -> int:
+        """How many floats of `shared` the cohort was not told in the communication before."""
+        last, known = self.told
+        known = known if cohort is last else []
+        news = [part for part in shared if not any(part is each for each in known)]
+        self.told = (cohort, known + news)
+        return sum(part.numel() for part in news)
 
 
 def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:

@@ -15,10 +15,20 @@ from fedmbo_ray.lower import LOWER
 from fedmbo_ray.rng import stream
 
 # Parameters for each name; a name without an entry here fails the suite, so nothing goes untested.
-LOWERS: dict[str, dict[str, Any]] = {"minibatch_sgd": {"steps": 2, "step_size": 0.2, "batch_size": 4}}
+LOWERS: dict[str, dict[str, Any]] = {
+    "minibatch_sgd": {"steps": 2, "step_size": 0.2, "batch_size": 4},
+    "accelerated_sgd": {"steps": 2, "strong_convexity": 0.001, "damping": 40, "batch_size": 4},
+    "fedavg": {"steps": 2, "local_steps": 3, "step_size": 0.1, "batch_size": 4},
+    "fedsvrg": {"steps": 2, "local_steps": 3, "step_size": 0.1, "batch_size": 4},
+    "fedlin": {"steps": 2, "local_steps": 3, "fewest_local_steps": 1, "step_size": 0.2},
+}
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "phe": {"terms": 3, "batch_size": 4},
     "phe_sum": {"terms": 3, "batch_size": 4},
+    "ihgp": {"terms": 3, "batch_size": 4},
+    "ihgp_sum": {"terms": 3, "batch_size": 4},
+    "local_neumann": {"terms": 3, "batch_size": 4},
+    "exact": {"tolerance": 1e-6},
 }
 WHOLE: dict[str, dict[str, Any]] = {"double_loop": {key: value for key, value in ALGORITHM.items() if key != "name"}}
 
@@ -130,23 +140,63 @@ def test_dropouts_are_survived(algorithm: dict[str, Any], dropped: str) -> None:
     assert fed.meter.dropped > 0
 
 
-@pytest.mark.parametrize(("lower", "estimator"), [("minibatch_sgd", "phe"), ("minibatch_sgd", "phe_sum")])
-def test_floats_and_communications_follow_the_formula(lower: str, estimator: str) -> None:
-    """T·n·(p+q) down and T·n·q up, then what the estimator's rounds send."""
-    n, p, q, T, N = 6, 3, 5, 2, 3
-    settings = {"name": "quadratic", "upper_dim": p, "lower_dim": q}
-    algorithm = {**ALGORITHM, "hypergradient": {"name": estimator, **ESTIMATORS[estimator]}}
-    config = tiny_config("quadratic", problem=settings, algorithm=algorithm)
-    task = build_task(config)
-    fed = federation(task, n)
-    rng = stream(11)
-    config.algorithm.round(fed.clients(rng, 0), config.algorithm.init(*task.problem.init(stream(0))))
+# What one call sends, as (communications, floats down, floats up) per participating client; τ does not matter.
+p, q, T, N = 3, 5, 2, 3
+LOWER_COSTS = {
+    "minibatch_sgd": (T, T * (p + q), T * q),
+    "accelerated_sgd": (T, T * (p + q), T * q),
+    "fedavg": (T, T * (p + q), T * q),
+    "fedsvrg": (2 * T, T * (p + 2 * q), T * 2 * q),
+    "fedlin": (2 * T, T * (p + 2 * q + 1), T * 2 * q),
+}
+
+
+def small_quadratic():
+    config = tiny_config("quadratic", problem={"name": "quadratic", "upper_dim": p, "lower_dim": q})
+    return build_task(config)
+
+
+@pytest.mark.parametrize("name", LOWER)
+def test_a_lower_solver_sends_what_its_formula_says(name: str) -> None:
+    task, n = small_quadratic(), 6
+    fed = federation(task, n, block_size=4)
+    x, y = task.problem.init(stream(0))
+    LOWER[name](**LOWERS[name]).solve(fed.clients(stream(1)), x, y)
     meter = fed.meter
-    hops = (meter.floats_up - T * n * q - n * q - n * p) // q  # Hessian-vector products of all columns
-    assert meter.floats_down == T * n * (p + q) + n * (p + q) + hops * (p + 2 * q) + n * (p + 2 * q)
-    if estimator == "phe_sum":
-        assert hops == n * (N - 1)
-        assert meter.communications == T + N + 1
+    assert (meter.communications, meter.floats_down / n, meter.floats_up / n) == LOWER_COSTS[name]
+
+
+@pytest.mark.parametrize("name", HYPERGRADIENTS)
+def test_an_estimator_sends_what_its_formula_says(name: str) -> None:
+    """Downwards x and y to every new cohort and a vector of dimension q where there is one; upwards q, at last p."""
+    task, n = small_quadratic(), 6
+    fed = federation(task, n, block_size=4)
+    x, y = task.problem.init(stream(0))
+    estimator = HYPERGRADIENTS[name](**ESTIMATORS[name])
+    estimator.estimate(fed.clients(stream(1)), x, y, torch.tensor(1.0, dtype=torch.float64))
+    meter, m = fed.meter, task.data.num_clients
+    hops = meter.communications - 2  # Neumann steps, or iterations of conjugate gradients
+    if name in ("ihgp", "ihgp_sum"):
+        assert hops == N - 1 if name == "ihgp_sum" else 0 <= hops <= N - 1
+        assert meter.floats_down == n * ((p + q) + (hops + 1) * (p + 2 * q))
+        assert meter.floats_up == n * ((hops + 1) * q + p)
+    elif name == "local_neumann":
+        assert (meter.communications, meter.floats_down, meter.floats_up) == (1, n * (p + q + 1), n * p)
+    elif name == "exact":
+        assert meter.floats_down == m * ((p + q) + (hops + 1) * q)
+        assert meter.floats_up == m * ((hops + 1) * q + p)
     else:
-        assert 0 <= hops <= n * (N - 1)
-        assert T + 2 <= meter.communications <= T + 1 + N
+        products = (meter.floats_up - n * q - n * p) // q  # of all columns
+        assert meter.floats_down == n * (p + q) + products * (p + 2 * q) + n * (p + 2 * q)
+        assert products == n * (N - 1) if name == "phe_sum" else 0 <= products <= n * (N - 1)
+
+
+def test_a_fixed_cohort_is_told_x_and_y_once() -> None:
+    task, n = small_quadratic(), 6
+    fed = federation(task, n)
+    x, y = task.problem.init(stream(0))
+    estimator = HYPERGRADIENTS["ihgp"](terms=N, batch_size=1, cohort="fixed")
+    estimator.estimate(fed.clients(stream(4)), x, y, torch.tensor(1.0, dtype=torch.float64))
+    hops = fed.meter.communications - 2
+    assert hops > 0
+    assert fed.meter.floats_down == n * (p + q + (hops + 1) * q)

@@ -5,6 +5,10 @@ from typing import Annotated, Protocol
 from torch import Tensor
 
 from fedmbo_ray.federation import Clients
+from fedmbo_ray.hypergradients.exact import Exact
+from fedmbo_ray.hypergradients.ihgp import IHGP
+from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
+from fedmbo_ray.hypergradients.local_neumann import LocalNeumann
 from fedmbo_ray.hypergradients.phe import PHE
 from fedmbo_ray.hypergradients.phe_sum import PHESum
 from fedmbo_ray.registry import Component, Registry
@@ -16,6 +20,16 @@ class HypergradientEstimator(Protocol):
         ...
 
 
-HYPERGRADIENTS = Registry("hypergradient estimator", {"phe": PHE, "phe_sum": PHESum})
+HYPERGRADIENTS = Registry(
+    "hypergradient estimator",
+    {
+        "phe": PHE,
+        "phe_sum": PHESum,
+        "ihgp": IHGP,
+        "ihgp_sum": IHGPSum,
+        "local_neumann": LocalNeumann,
+        "exact": Exact,
+    },
+)
 
 Hypergradient = Annotated[HypergradientEstimator, Component(HYPERGRADIENTS)]

@@ -1,0 +1,96 @@
+"""Hypergradient estimators against their closed-form means and variances on the quadratic."""
+
+import numpy as np
+import pytest
+import torch
+from tasks import federation, log_slope
+
+from fedmbo_ray.hypergradients.exact import Exact
+from fedmbo_ray.hypergradients.ihgp import IHGP
+from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
+from fedmbo_ray.hypergradients.local_neumann import LocalNeumann
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations, upper_batches
+from fedmbo_ray.rng import draw_seeds, stream
+
+ONE = torch.tensor(1.0, dtype=torch.float64)
+
+
+def point(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = task.problem.init(stream(0, "point"))
+    return x, y + 0.3
+
+
+def estimates(task: Task, estimator, n: int, repeats: int, **changes) -> torch.Tensor:
+    clients, (x, y) = federation(task, n, block_size=1024, **changes), point(task)
+    return torch.stack([estimator.estimate(clients.clients(stream(1, n, r)), x, y, ONE) for r in range(repeats)])
+
+
+@pytest.mark.parametrize("estimator", [IHGP(terms=6, batch_size=2), IHGPSum(terms=6, batch_size=2)], ids=repr)
+def test_mean_is_the_truncated_neumann_hypergradient(estimator) -> None:
+    task = Quadratic(nonconvexity=0.5).build(5, 30)
+    h = estimates(task, estimator, n=8, repeats=500)
+    expected = task.problem.surrogate(*point(task), 6)
+    assert ((h.mean(0) - expected).abs() < 4 * h.std(0) / 500**0.5).all()
+
+
+def floor(task: Task, terms: int) -> float:
+    """F = Var_{N'}(J̄ (N/ℓ)(I − H̄/ℓ)^{N'} ∇_y f), with ℓ = 1."""
+    x, y = point(task)
+    A = task.problem.mean_lower.A
+    vectors, p = [], terms * (y - task.problem.mean_upper.t)
+    for _ in range(terms):
+        vectors.append(task.problem.jacobian(x) @ p)
+        p = p - A @ p
+    return float(torch.stack(vectors).var(0, correction=0).sum())
+
+
+def test_the_variance_of_ihgp_has_a_floor_and_that_of_its_sum_has_none() -> None:
+    task, terms = Quadratic().build(6, 100), 8
+    F = floor(task, terms)
+    many = float(estimates(task, IHGP(terms=terms, batch_size=1), 256, 2000).var(0).sum())
+    print(f"IHGP at n = 256: variance {many:.4f}, floor {F:.4f}")
+    assert abs(many - F) < 0.1 * F
+    sizes = [1, 8, 64]
+    variances = [float(estimates(task, IHGPSum(terms=terms, batch_size=1), n, 300).var(0).sum()) for n in sizes]
+    print(f"IHGP-sum: slope {log_slope(sizes, variances):.3f}")
+    assert -1.1 < log_slope(sizes, variances) < -0.9
+
+
+def test_a_fixed_cohort_is_biased_by_what_its_clients_differ_in() -> None:
+    """With one client per cohort, E[H_c v] ≠ H̄ v: the mean of IHGP is off, with fresh cohorts it is not."""
+    task = Quadratic(heterogeneity=3.4, gradient_noise=0, hessian_noise=0, jacobian_noise=0).build(7, 10)
+    expected = task.problem.surrogate(*point(task), 4)
+
+    def error(cohort: str) -> float:
+        h = estimates(task, IHGP(terms=4, batch_size=1, cohort=cohort), 1, 800)
+        return float(((h.mean(0) - expected).abs() / (h.std(0) / 800**0.5)).max())
+
+    assert error("fresh") < 4 < error("fixed")
+
+
+def test_local_estimates_have_the_bias_that_their_formula_says() -> None:
+    """Mean: mean_i [∇_x f_i − J_i (1/ℓ)Σ_{j<N}(I − A_i/ℓ)^j ∇_y f_i], not the hypergradient, however large N is."""
+    task, terms, m = Quadratic(heterogeneity=2.0).build(8, 20), 20, 20
+    x, y = point(task)
+    deviations = [torch.from_numpy(part) for part in lower_deviations(task.problem, np.arange(m))]
+    A, B, _ = (mean + part for mean, part in zip(task.problem.mean_lower, deviations, strict=True))
+    upper = upper_batches(task.problem, np.arange(m), draw_seeds(stream(0), m), None)
+    power = (y - upper.t).unsqueeze(-1)
+    v = torch.zeros_like(power)
+    for _ in range(terms):
+        v, power = v + power, power - A @ power
+    rho = task.problem.settings.upper_curvature
+    local = (rho * x - upper.u + (B.transpose(1, 2) @ v).squeeze(-1)).mean(0)
+    h = estimates(task, LocalNeumann(terms=terms, batch_size=1), n=10, repeats=500)
+    assert ((h.mean(0) - local).abs() < 4 * h.std(0) / 500**0.5).all()
+    bias = (local - task.problem.surrogate(x, y)).norm()
+    print(f"bias of local hypergradients: {bias:.4f} of {task.problem.surrogate(x, y).norm():.4f}")
+    assert bias > 4 * (h.std(0) / 500**0.5).norm()
+
+
+def test_exact_is_exact() -> None:
+    task = Quadratic(nonconvexity=1.0).build(9, 12)
+    x, y = point(task)
+    h = Exact(tolerance=1e-12).estimate(federation(task, 3).clients(stream(0)), x, y, ONE)
+    assert torch.allclose(h, task.problem.surrogate(x, y), rtol=1e-10)
