@@ -70,21 +70,21 @@ class _Run:
         yield from known
         if self._record_is_due() and not (known and known[-1]["round"] == self.round):
             yield self._record({})
+        reason = None
         try:
-            while self.round < self.config.rounds and not stop():
+            while self.round < self.config.rounds and reason is None and not stop():
                 state = self._next_state()
                 reason = diverged(state, self.config.record.explosion)
                 self.round, self.state, self.meter = self.round + 1, state, replace(self.federation.meter)
-                if reason is not None:
-                    yield self._record(self._ending("diverged") | {"reason": reason})
-                    return
-                yield from self._after_round()
+                yield from self._after_round() if reason is None else []
         except BaseException:
             self._save()
             raise
-        self._save()
-        if self.round == self.config.rounds:
-            yield self._record(self._ending("finished"))
+        if reason is not None:
+            yield self._record(self._ending("diverged") | {"reason": reason})
+        else:
+            self._save()
+            yield from [self._record(self._ending("finished"))] if self.round == self.config.rounds else []
 
     def _next_state(self) -> State:
         rng = stream(self.config.seed, "round", self.round)

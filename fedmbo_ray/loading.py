@@ -16,16 +16,19 @@ def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
 
 
 def changed(fields: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The fields with each `key.path=value` applied: first those that choose a component, in any order."""
+    """The fields with each `key.path=value` applied: first those that choose components, outer ones before inner."""
     words = [parse_override(word) for word in overrides]
-    named = [(keys, value) for keys, value in words if names_component(fields, keys, value)]
-    for keys, value in named:
-        choose(fields, keys, value)
-    for keys, value in words:
-        if (keys, value) not in named:
-            section_at(fields, keys[:-1])[keys[-1]] = value
-    now_quadratic = (["problem"], "quadratic") in named
-    if now_quadratic and not any(keys[0] == "data" for keys, _ in words):
+    plain = []
+    for keys, value in sorted(words, key=lambda word: len(word[0])):
+        path = keys[:-1] if keys[-1] == "name" else keys
+        if isinstance(value, str) and not is_number(value) and component_at(fields, path) is not None:
+            choose(fields, path, value)
+        else:
+            plain.append((keys, value))
+    for keys, value in plain:
+        section_at(fields, keys[:-1])[keys[-1]] = value
+    touched = {keys[0] for keys, _ in words}
+    if "problem" in touched and "data" not in touched and section_at(fields, ["problem"]).get("name") == "quadratic":
         fields.pop("data", None)  # the file's: a quadratic makes its own
     return fields
 
@@ -68,8 +71,7 @@ def parse_override(word: str) -> tuple[list[str], Any]:
     keys = path.split(".")
     if not equals or not all(keys):
         raise ConfigError(f"an override must read key.path=value, but got {word!r}")
-    value = parse_yaml(text, f"the value of {word!r}")
-    return (keys[:-1], value) if keys[-1] == "name" and component_at({}, keys[:-1]) else (keys, value)
+    return keys, parse_yaml(text, f"the value of {word!r}")
 
 
 def section_at(fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
@@ -90,10 +92,6 @@ def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
     kept = {key: value for key, value in section.items() if key in known}
     section.clear()
     section.update({"name": name, **kept})
-
-
-def names_component(fields: dict[str, Any], keys: list[str], value: Any) -> bool:
-    return isinstance(value, str) and not is_number(value) and component_at(fields, keys) is not None
 
 
 def component_at(fields: dict[str, Any], keys: list[str]) -> Registry | None:

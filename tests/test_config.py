@@ -56,6 +56,13 @@ def test_a_new_name_keeps_the_parameters_that_the_new_component_has() -> None:
         assert resolved["algorithm"]["hypergradient"] == {"name": "phe_sum", "terms": 5, "batch_size": 32}
 
 
+def test_a_new_name_drops_the_parameters_that_the_new_component_has_not() -> None:
+    words = ["algorithm.lower.local_steps=2", "algorithm.lower.name=fedavg", "algorithm.hypergradient.name=exact"]
+    algorithm = read_config(None, words).resolved()["algorithm"]
+    assert algorithm["lower"].keys() == {"name", "steps", "local_steps", "step_size", "batch_size"}
+    assert algorithm["hypergradient"] == {"name": "exact", "tolerance": 1e-8, "iterations": 1000}
+
+
 def test_the_name_of_a_data_set_leaves_the_rest_of_its_section() -> None:
     config = read_config(None, ["data.validation=0.5", "data.partition=iid", "data.name=mnist"])
     data = config.resolved()["data"]

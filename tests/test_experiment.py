@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tasks import tiny_config
+from tasks import ALGORITHM, tiny_config
 
 from fedmbo_ray import experiment
 from fedmbo_ray.checkpoints import RunFolder
@@ -80,6 +80,19 @@ def test_a_closed_run_saves_itself(undisturbed, tmp_path: Path) -> None:
     records.close()
     assert folder.saved_round() == 3
     assert timeless(list(run(CONFIG, folder, resume=True))) == undisturbed
+
+
+def test_a_diverged_state_is_never_saved(tmp_path: Path) -> None:
+    algorithm = {**ALGORITHM, "lower": {"name": "minibatch_sgd", "steps": 2, "step_size": 50, "batch_size": 4}}
+    config = tiny_config("quadratic", rounds=1000, algorithm=algorithm)
+    folder = RunFolder(tmp_path / "run")
+    records = run(config, folder)
+    last = next(record for record in records if "status" in record)
+    records.close()
+    assert last["status"] == "diverged"
+    assert folder.saved_round() < last["round"]
+    *_, again = run(config, folder, resume=True)
+    assert (again["status"], again["round"], again["x_sha256"]) == ("diverged", last["round"], last["x_sha256"])
 
 
 def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
