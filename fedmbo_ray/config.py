@@ -10,7 +10,7 @@ from fedmbo_ray.algorithms import AnyAlgorithm
 from fedmbo_ray.availability import Unreliable
 from fedmbo_ray.datasets import DATASETS
 from fedmbo_ray.partitions import AnyPartition, ByDigits
-from fedmbo_ray.problems import PROBLEMS, Quadratic
+from fedmbo_ray.problems import PROBLEMS, makes_own_data
 from fedmbo_ray.problems.base import ProblemSettings
 from fedmbo_ray.registry import Component, Count, NonNegative, Positive, Probability
 
@@ -85,11 +85,9 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _data_where_needed(cls, fields: Any) -> Any:
-        problem = fields.get("problem")
-        name = problem.get("name") if isinstance(problem, dict) else problem
-        if isinstance(problem, Quadratic) or name == "quadratic":
+        if makes_own_data(fields.get("problem")):
             if fields.get("data") is not None:
-                raise ValueError("the problem 'quadratic' makes its own data: leave `data` out")
+                raise ValueError("this problem makes its own data: leave `data` out (data=null)")
             return fields
         return {**fields, "data": DataConfig() if fields.get("data") is None else fields["data"]}
 

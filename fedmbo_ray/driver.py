@@ -69,9 +69,6 @@ class Driver:
         with self.news:
             self.news.wait_for(lambda: self.done)
 
-    def pid(self) -> int:
-        return os.getpid()
-
 
 def run_on_ray(config: RunConfig, folder: RunFolder, resume: bool = False) -> Iterator[Record]:
     """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -195,7 +194,3 @@ def sha256(vector: Tensor) -> str:
 def jsonable(figures: dict[str, float]) -> dict[str, float | None]:
     """JSON knows no nan: None stands for what is not finite."""
     return {name: value if math.isfinite(value) else None for name, value in figures.items()}
-
-
-def default_folder(root: Path = Path("runs")) -> Path:
-    return root / time.strftime("%Y-%m-%d_%H-%M-%S")

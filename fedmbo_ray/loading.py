@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from fedmbo_ray.config import RunConfig
+from fedmbo_ray.problems import makes_own_data
 from fedmbo_ray.registry import Component, ConfigError, Registry, construct, fields_of, is_number, section_of
 
 
@@ -28,8 +29,8 @@ def changed(fields: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
     for keys, value in plain:
         section_at(fields, keys[:-1])[keys[-1]] = value
     touched = {keys[0] for keys, _ in words}
-    if "problem" in touched and "data" not in touched and section_at(fields, ["problem"]).get("name") == "quadratic":
-        fields.pop("data", None)  # the file's: a quadratic makes its own
+    if "problem" in touched and "data" not in touched and makes_own_data(fields.get("problem")):
+        fields.pop("data", None)  # the file's, meant for the problem that was there before
     return fields
 
 

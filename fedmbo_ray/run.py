@@ -4,6 +4,7 @@ import argparse
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
 from pathlib import Path
@@ -13,7 +14,7 @@ from fedmbo_ray.building import build_task
 from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
 from fedmbo_ray.config import EXECUTION, RunConfig
 from fedmbo_ray.downloads import DownloadError
-from fedmbo_ray.experiment import default_folder, run
+from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, differences, read_config, read_yaml
 from fedmbo_ray.progress import RunProgress, figures
@@ -59,7 +60,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def prepare(args: argparse.Namespace) -> tuple[RunConfig, RunFolder]:
     """The config and the folder of the run, both checked; raises ConfigError before anything is started."""
-    folder = RunFolder(args.out or default_folder())
+    folder = RunFolder(args.out or Path("runs") / time.strftime("%Y-%m-%d_%H-%M-%S"))
     if args.resume:
         config = continued(folder, args)
     elif folder.has_run():

@@ -1,5 +1,8 @@
 """Bilevel problems by the name a config gives them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedmbo_ray.problems.hyper_cleaning import HyperCleaning
 from fedmbo_ray.problems.hyper_representation import HyperRepresentation
 from fedmbo_ray.problems.quadratic import Quadratic
@@ -9,3 +12,10 @@ PROBLEMS = Registry(
     "problem",
     {"quadratic": Quadratic, "hyper_representation": HyperRepresentation, "hyper_cleaning": HyperCleaning},
 )
+
+
+def makes_own_data(problem: Any) -> bool:
+    """Whether a problem, as a config gives it (a name, a mapping, settings), has no use for a data set."""
+    name = problem.get("name") if isinstance(problem, Mapping) else problem
+    settings = PROBLEMS[name] if isinstance(name, str) and name in PROBLEMS else type(problem)
+    return not getattr(settings, "needs_data", True)

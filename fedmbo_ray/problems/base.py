@@ -43,6 +43,9 @@ class Task(NamedTuple):
 
 
 class ProblemSettings(Protocol):
-    """What a config says about a problem. `data` is the partitioned data set, None if there is none."""
+    """What a config says about a problem; ``needs_data = False`` if it makes its own.
+
+    `data` is the partitioned data set, None for a problem that makes its own.
+    """
 
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task: ...

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ class Quadratic:
     any number of clients, and no client is stored. All noise has a fixed length, so its variances are
     known exactly, too.
     """
+
+    needs_data: ClassVar[bool] = False
 
     upper_dim: Count = 4  # p
     lower_dim: Count = 4  # q
