@@ -23,7 +23,9 @@ from fedmbo_ray.rng import stream
 def measure(arms: dict[str, Any], config: Any, task: Any, rounds: int) -> dict[str, float]:
     """Median seconds per round of each backend; all must agree on every bit."""
     federations = {name: build_federation(config, task, backend) for name, backend in arms.items()}
-    states = {name: config.algorithm.init(*task.problem.init(stream(0, "init"))) for name in arms}
+    states = {
+        name: config.algorithm.init(*task.problem.init(stream(0, "init")), task.data.num_clients) for name in arms
+    }
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for k in range(rounds):
         for name, federation in federations.items():

@@ -15,15 +15,18 @@ NOBODY = np.empty(0, dtype=np.int64)
 
 
 class Availability(Protocol):
-    """Turns the wish for `size` clients into the cohort that answers; at least one client always does."""
+    """Turns the wish for `size` clients into the cohort that answers; at least one client always does.
 
-    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any) -> Ids: ...
+    With `complete`, no slot may be left out.
+    """
+
+    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids: ...
 
 
 class AlwaysAvailable:
     """Every client answers at once."""
 
-    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any) -> Ids:
+    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids:
         return pick(size, NOBODY)
 
 
@@ -50,13 +53,13 @@ class Unreliable:
                 f"but got delay_mean={self.delay_mean}, deadline={self.deadline}"
             )
 
-    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any) -> Ids:
+    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids:
         cohort = pick(size, NOBODY)
         delays = self.delays(rng, size)
         while np.isinf(delays).any():
             lost = np.isinf(delays)
             meter.dropped += int(lost.sum())
-            if self.dropped == "omit" and not lost.all():
+            if self.dropped == "omit" and not complete and not lost.all():
                 cohort, delays = cohort[~lost], delays[~lost]
             else:
                 cohort[lost] = pick(int(lost.sum()), cohort[~lost])

@@ -3,16 +3,19 @@
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedmbo_ray.availability import AlwaysAvailable
+from fedmbo_ray.blocks import Block, Job, run_block
 from fedmbo_ray.config import DataConfig, RunConfig
-from fedmbo_ray.data import ArrayClients, Federated
+from fedmbo_ray.data import ArrayClients, Draw, Federated
 from fedmbo_ray.datasets import data_root, load
 from fedmbo_ray.federation import Federation
+from fedmbo_ray.oracles import hessian_xy, hessian_yy
 from fedmbo_ray.partitions import train_and_validation
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.registry import ConfigError, at
-from fedmbo_ray.rng import stream
+from fedmbo_ray.rng import draw_seeds, stream
 
 
 def build_task(config: RunConfig) -> Task:
@@ -21,9 +24,31 @@ def build_task(config: RunConfig) -> Task:
     data = federate(config.data, config.seed, m) if config.data is not None else None
     try:
         with at("problem"):
-            return config.problem.build(config.seed, m, data)
+            task = config.problem.build(config.seed, m, data)
     except ValueError as error:
         raise ConfigError(str(error), "problem") from None
+    try_second_derivatives(config.algorithm, task)
+    return task
+
+
+def try_second_derivatives(algorithm: Any, task: Task) -> None:
+    """Ask one client for the products that all but first-order methods need; it is a ConfigError if it can't."""
+    if getattr(algorithm, "first_order", False):
+        return
+    rng = stream(0, "second derivatives")
+    x, y = task.problem.init(rng)
+    block = Block(np.zeros(1, dtype=np.int64), draw_seeds(rng, 1), ())
+    for product, name in ((hessian_yy, "∇²_yy g·v"), (hessian_xy, "∇²_xy g·v")):
+        job = Job(product, (x, y, torch.ones_like(y)), Draw("train", 1), summed=False)
+        try:
+            run_block(task.problem, task.data, job, block, torch.device("cpu"))
+        except (RuntimeError, NotImplementedError) as error:
+            said = " ".join(str(error).split())
+            raise ConfigError(
+                f"{type(algorithm).__name__} needs {name}, which {type(task.problem).__name__} can't compute ({said}); "
+                "first-order methods, such as memfbo and f2sa, don't",
+                "algorithm",
+            ) from None
 
 
 def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:

@@ -12,7 +12,7 @@ from fedmbo_ray.datasets import DATASETS
 from fedmbo_ray.partitions import AnyPartition, ByDigits
 from fedmbo_ray.problems import PROBLEMS, makes_own_data
 from fedmbo_ray.problems.base import ProblemSettings
-from fedmbo_ray.registry import Component, Count, NonNegative, Positive, Probability
+from fedmbo_ray.registry import Component, ConfigError, Count, NonNegative, Positive, Probability, parts_of
 
 
 def _as_ray_counts(share: float) -> float:
@@ -90,6 +90,25 @@ class RunConfig(Section):
                 raise ValueError("this problem makes its own data: leave `data` out (data=null)")
             return fields
         return {**fields, "data": DataConfig() if fields.get("data") is None else fields["data"]}
+
+    @model_validator(mode="after")
+    def _enough_take_part(self) -> "RunConfig":
+        m, n = self.clients.num_clients, self.clients.cohort_size
+        for path, part in parts_of(self.algorithm, "algorithm"):
+            needed = part.card.participation if hasattr(part, "card") else "partial"
+            if needed == "full" and n != m:
+                raise ConfigError(
+                    f"{type(part).__name__} needs every client in every communication: `cohort_size == num_clients` "
+                    f"must hold, but got cohort_size={n}, num_clients={m}",
+                    *path,
+                )
+            if needed == "one" and (n, m) != (1, 1):
+                raise ConfigError(
+                    f"{type(part).__name__} is for a single machine: `cohort_size == num_clients == 1` must hold, "
+                    f"but got cohort_size={n}, num_clients={m}",
+                    *path,
+                )
+        return self
 
     def resolved(self) -> dict[str, Any]:
         """Plain values, every default filled in; reading them back gives an equal config."""

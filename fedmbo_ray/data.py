@@ -27,6 +27,18 @@ class Draw:
     count: int | None = None
 
 
+@dataclass(frozen=True)
+class Integers:
+    """Numbers that a client draws for itself, uniform on {0, …, below − 1}; with `count`, that many."""
+
+    below: int
+    count: int | None = None
+
+    def draw(self, seeds: Seeds, device: torch.device) -> Tensor:
+        numbers = indices(seeds, self.count or 1, np.full(len(seeds), self.below))
+        return torch.from_numpy(numbers if self.count else numbers[:, 0]).to(device)
+
+
 class Batch(NamedTuple):
     """Labelled samples; `rows` are their numbers in the whole data set, `weights` add up to one."""
 
@@ -46,9 +58,14 @@ class Batch(NamedTuple):
 
 
 def unstack(batches: Any) -> Iterator[Any]:
-    """The batches of a draw with a count, one after the other."""
-    for parts in zip(*(field.unbind(0) for field in batches), strict=True):
-        yield type(batches)(*parts)
+    """The batches of a draw with a count, one after the other; of several draws, tuples of them."""
+    if isinstance(batches, Tensor):
+        yield from batches.unbind(0)
+    elif type(batches) is tuple:
+        yield from zip(*map(unstack, batches), strict=True)
+    else:
+        for parts in zip(*map(unstack, batches), strict=True):
+            yield type(batches)(*parts)
 
 
 class ClientData(Protocol):

@@ -62,7 +62,8 @@ class _Run:
         self.round, self.state, self.meter = 0, self._initial_state(), Meter()
 
     def _initial_state(self) -> State:
-        return self.config.algorithm.init(*self.task.problem.init(stream(self.config.seed, "init")))
+        x, y = self.task.problem.init(stream(self.config.seed, "init"))
+        return self.config.algorithm.init(x, y, self.task.data.num_clients)
 
     def records(self, resume: bool, stop: Callable[[], bool]) -> Iterator[Record]:
         known = self._restore() if resume else []

@@ -6,47 +6,21 @@ block order, and the width never depends on the backend: the same bits wherever 
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from fedmbo_ray.availability import AlwaysAvailable, Availability
+from fedmbo_ray.blocks import Backend, Block, Draws, Job
 from fedmbo_ray.data import ClientData, Draw
 from fedmbo_ray.data import Clients as Cohort
-from fedmbo_ray.oracles import Gradient, Tensors
-from fedmbo_ray.rng import Seeds, draw_seeds, fold
-
-Draws = Draw | tuple[Draw, ...]
+from fedmbo_ray.rng import draw_seeds
 
 
 class RunFailed(Exception):
     """A run that can't go on: a kernel raised, or processes keep dying. The message says what happened."""
-
-
-class Job(NamedTuple):
-    """What all blocks of one communication have in common."""
-
-    kernel: Any  # (problem, batch, *shared, *each) -> what the client uploads
-    shared: tuple[Any, ...]  # tensors; arrays on their way to an actor
-    draw: Draws
-    summed: bool  # whether a block returns the sum over its slots
-
-
-class Block(NamedTuple):
-    """Slots that one call computes."""
-
-    clients: Cohort
-    seeds: Seeds
-    each: tuple[Any, ...]  # likewise
-
-
-class Backend(Protocol):
-    """Computes blocks somewhere; results in the order of `blocks`."""
-
-    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]: ...
 
 
 @dataclass
@@ -63,13 +37,14 @@ class Meter:
     def count(self, data: ClientData, job: Job, news: int, blocks: list[Block], results: list[Any]) -> None:
         """One communication, in which every slot was told `news` floats that it did not know."""
         slots = sum(len(block.clients) for block in blocks)
-        draws = (job.draw,) if isinstance(job.draw, Draw) else job.draw
+        draws = [draw for draw in (job.draw if isinstance(job.draw, tuple) else [job.draw]) if isinstance(draw, Draw)]
         self.communications += 1
         self.samples += sum(data.samples(block.clients, draw) for block in blocks for draw in draws)
         self.floats_down += slots * news
-        self.floats_down += sum(arg.numel() for block in blocks for arg in block.each)
+        self.floats_down += sum(rows.numel() for block in blocks for rows in block.each[: len(block.each) - job.own])
         for block, result in zip(blocks, results, strict=True):
-            self.floats_up += sum(out.numel() for out in result) * (len(block.clients) if job.summed else 1)
+            uploads = sum(out.numel() for out in result[: len(result) - job.own])
+            self.floats_up += uploads * (len(block.clients) if job.summed else 1)
 
     def state(self) -> dict[str, float]:
         return asdict(self)
@@ -99,6 +74,7 @@ class Clients:
     def __init__(self, federation: Federation, rng: np.random.Generator, round: int) -> None:
         self.federation, self.rng, self.round = federation, rng, round
         self.told: tuple[Cohort | None, list[Tensor]] = (None, [])
+        self.held: Cohort | None = None
 
     @property
     def num_clients(self) -> int:
@@ -118,11 +94,30 @@ class Clients:
         Where clients drop out, slots are filled again or missing, as the federation's availability says.
         """
         federation, size = self.federation, self.cohort_size if size is None else size
+        if self.held is not None:
+            return self.held if size >= len(self.held) else self.held[:size]
         return federation.availability.cohort(self.rng, self._pick, size, federation.meter)
 
     def everyone(self) -> Cohort:
-        """All m clients, one slot each."""
-        return np.arange(self.num_clients)
+        """All m clients, one slot each; those that drop out are asked again until they answer."""
+        federation, ids = self.federation, np.arange(self.num_clients)
+
+        def missing(size: int, answered: Cohort) -> Cohort:
+            return np.setdiff1d(ids, answered)
+
+        return federation.availability.cohort(self.rng, missing, len(ids), federation.meter, complete=True)
+
+    def some_of(self, everyone: Cohort) -> Cohort:
+        """A fresh cohort of n clients, who know what `everyone` was told in the last communication."""
+        cohort, (last, known) = self.sample(), self.told
+        self.told = (cohort, known if last is everyone else [])
+        return cohort
+
+    def with_one_cohort(self) -> "Clients":
+        """The same clients with one cohort, sampled now, for every communication."""
+        clients = Clients(self.federation, self.rng, self.round)
+        clients.held = self.sample()
+        return clients
 
     def _pick(self, size: int, taken: Cohort) -> Cohort:
         if self.federation.replace:
@@ -130,23 +125,34 @@ class Clients:
         ids = self.rng.choice(self.num_clients, size=size + len(taken), replace=False)
         return ids[~np.isin(ids, taken)][:size]
 
-    def map(self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), draw: Draws) -> Any:
-        """What each slot's client returns, stacked in slot order. Row i of each tensor in `each` goes to slot i."""
-        results = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each)
+    def map(
+        self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), own: Any = (), draw: Draws
+    ) -> Any:
+        """What each slot's client returns, stacked in slot order. Row i of each tensor in `each` goes to slot i.
+
+        So do the rows in `own`, but those are the client's own memory: nothing is sent, and the kernel
+        returns what becomes of them after what it uploads.
+        """
+        results = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each, own)
         return _unwrap([torch.cat(parts) for parts in zip(*results, strict=True)])
 
-    def mean(self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), draw: Draws) -> Any:
-        """The mean over the slots of what their clients return; reduced where it is computed."""
-        results = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each)
-        return _unwrap([_total(parts) / len(cohort) for parts in zip(*results, strict=True)])
+    def mean(
+        self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), own: Any = (), draw: Draws
+    ) -> Any:
+        """The mean over the slots of what clients upload, reduced where it is computed; `own` as in `map`."""
+        results = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each, own)
+        columns = list(zip(*results, strict=True))
+        uploaded = len(columns) - len(_rows(own))
+        means = [_total(parts) / len(cohort) for parts in columns[:uploaded]]
+        return _unwrap(means + [torch.cat(parts) for parts in columns[uploaded:]])
 
-    def _communicate(self, job: Job, cohort: Cohort, each: Any) -> list[tuple[Tensor, ...]]:
-        each = (each,) if isinstance(each, Tensor) else tuple(each)
-        job = job._replace(shared=tuple(map(as_tensor, job.shared)))
+    def _communicate(self, job: Job, cohort: Cohort, each: Any, own: Any) -> list[tuple[Tensor, ...]]:
+        each, own = _rows(each), _rows(own)
+        job = job._replace(shared=tuple(map(as_tensor, job.shared)), own=len(own))
         seeds = draw_seeds(self.rng, len(cohort))
         width = self.federation.block_size
         cuts = [slice(start, start + width) for start in range(0, len(cohort), width)]
-        blocks = [Block(cohort[cut], seeds[cut], tuple(rows[cut] for rows in each)) for cut in cuts]
+        blocks = [Block(cohort[cut], seeds[cut], tuple(rows[cut] for rows in (*each, *own))) for cut in cuts]
         results = self.federation.backend.run(job, blocks)
         self.federation.meter.count(self.federation.data, job, self._news(cohort, job.shared), blocks, results)
         return results
@@ -160,24 +166,17 @@ class Clients:
         return sum(part.numel() for part in news)
 
 
-def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
-    """What a block's clients compute: their batches, then the kernel on all of them at once."""
-    batches = draw_batches(data, job.draw, block, device)
-    shared = tuple(arg.to(device) for arg in job.shared)
-    each = tuple(rows.to(device) for rows in block.each)
-    if isinstance(job.kernel, Gradient):
-        method = job.kernel.sum if job.summed else job.kernel.each
-        return _wrap(method(problem, batches, shared, each))
-    axes = (0, *(None for _ in shared), *(0 for _ in each))
-    outputs = _wrap(vmap(lambda batch, *args: job.kernel(problem, batch, *args), axes)(batches, *shared, *each))
-    return tuple(out.sum(0) for out in outputs) if job.summed else outputs
+def last_slots(cohort: Cohort) -> Tensor:
+    """For each client of a cohort, in the order of ids, the last slot that it fills."""
+    _, last = np.unique(cohort[::-1], return_index=True)
+    return torch.from_numpy(len(cohort) - 1 - last)
 
 
-def draw_batches(data: ClientData, draw: Draws, block: Block, device: torch.device) -> Any:
-    """One batch per slot; for several draws a tuple of batches that are independent of each other."""
-    if isinstance(draw, Draw):
-        return data.draw(block.clients, block.seeds, draw, device)
-    return tuple(data.draw(block.clients, fold(block.seeds, number), each, device) for number, each in enumerate(draw))
+def remembered(memory: Tensor, cohort: Cohort, rows: Tensor) -> Tensor:
+    """The clients' memory, of m rows, with those of a cohort replaced; a client in two slots keeps the last one's."""
+    memory, last = memory.clone(), last_slots(cohort)
+    memory[torch.from_numpy(cohort)[last]] = rows[last]
+    return memory
 
 
 def as_tensor(argument: Tensor | float) -> Tensor:
@@ -185,15 +184,15 @@ def as_tensor(argument: Tensor | float) -> Tensor:
     return argument if isinstance(argument, Tensor) else torch.tensor(argument, dtype=torch.float64)
 
 
+def _rows(rows: Any) -> tuple[Tensor, ...]:
+    return (rows,) if isinstance(rows, Tensor) else tuple(rows)
+
+
 def _total(parts: tuple[Tensor, ...]) -> Tensor:
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
-
-
-def _wrap(outputs: Tensors) -> tuple[Tensor, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _unwrap(outputs: list[Tensor]) -> Tensor | tuple[Tensor, ...]:

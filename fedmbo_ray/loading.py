@@ -8,7 +8,7 @@ import yaml
 
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.problems import makes_own_data
-from fedmbo_ray.registry import Component, ConfigError, Registry, construct, fields_of, is_number, section_of
+from fedmbo_ray.registry import ConfigError, Registry, component_of, construct, is_number, required_of, section_of
 
 
 def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
@@ -86,11 +86,11 @@ def section_at(fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
 
 
 def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
-    """Give a component another name; of its parameters those stay that the new one has, too."""
+    """Give a component another name; of its parameters those stay that the new one has no default for."""
     registry = component_at(fields, keys)
     section = section_at(fields, keys)
-    known = fields_of(registry[name]) if registry is not None and name in registry else []
-    kept = {key: value for key, value in section.items() if key in known}
+    needed = required_of(registry[name]) if registry is not None and name in registry else []
+    kept = {key: value for key, value in section.items() if key in needed}
     section.clear()
     section.update({"name": name, **kept})
 
@@ -103,7 +103,8 @@ def component_at(fields: dict[str, Any], keys: list[str]) -> Registry | None:
         field = getattr(cls, "__pydantic_fields__", {}).get(key)
         if field is None:
             return None
-        registry = next((each.registry for each in field.metadata if isinstance(each, Component)), None)
+        component = component_of(field)
+        registry = component.registry if component is not None else None
         inner = fields.get(key) if isinstance(fields, dict) else None
         name = inner.get("name") if isinstance(inner, dict) else inner
         fields = inner if isinstance(inner, dict) else {}

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 Tensors = Tensor | tuple[Tensor, ...]
-X, Y = 0, 1  # positions of x and y among a kernel's arguments
+X, Y, V = 0, 1, 2  # positions of x, y and v among a kernel's arguments
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,31 @@ def slopes(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -> Ten
     return (gradients * vs).sum()
 
 
-def upper_minus_slope(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-    """f_i(x, y; ξ) − ⟨∇_y g_i(x, y; ζ), v⟩ for a batch (ξ, ζ)."""
+def lagrangian(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    """f_i(x, y; ξ) − ⟨∇_y g_i(x, y; ζ), v⟩ for a batch (ξ, ζ).
+
+    In the mean over clients it is stationary in v at y = y*(x), and in y at v = [∇²_yy g]⁻¹∇_y f; there, its
+    gradient in x is the hypergradient.
+    """
     validation, train = batch
     return problem.upper(x, y, validation) - slope(problem, train, x, y, v)
 
 
-def uppers_minus_slopes(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -> Tensor:
+def lagrangians(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -> Tensor:
     validation, train = batches
     return uppers(problem, validation, x, ys) - slopes(problem, train, x, ys, vs)
 
 
 grad_y_lower = Gradient(lower, lowers, Y)  # ∇_y g
+grads_lower = Gradient(lower, lowers, (X, Y))  # ∇_x g, ∇_y g
+grad_x_upper = Gradient(upper, uppers, X)  # ∇_x f
 grad_y_upper = Gradient(upper, uppers, Y)  # ∇_y f
 grads_upper = Gradient(upper, uppers, (X, Y))  # ∇_x f, ∇_y f
 hessian_yy = Gradient(slope, slopes, Y)  # ∇²_yy g · v
 hessian_xy = Gradient(slope, slopes, X)  # ∇²_xy g · v
-grad_x_through = Gradient(upper_minus_slope, uppers_minus_slopes, X)  # ∇_x f − ∇²_xy g · v
+grad_x_through = Gradient(lagrangian, lagrangians, X)  # ∇_x f − ∇²_xy g · v
+grad_y_through = Gradient(lagrangian, lagrangians, Y)  # ∇_y f − ∇²_yy g · v
+grads_lagrangian = Gradient(lagrangian, lagrangians, (X, Y, V))  # both, and −∇_y g
 
 
 def slots(batches: Any) -> int:

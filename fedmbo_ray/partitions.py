@@ -1,11 +1,12 @@
 """Ways to spread a data set over m clients; each gives every client its rows, none twice."""
 
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from fedmbo_ray.cards import PAPER, STANDARD, Card
 from fedmbo_ray.data import Rows
 from fedmbo_ray.registry import Component, ConfigError, Count, Positive, Registry, settings
 
@@ -23,6 +24,8 @@ class Partition(Protocol):
 class IID:
     """Shuffled and cut into equal parts."""
 
+    card: ClassVar[Card] = Card("textbook", STANDARD)
+
     def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
         return np.array_split(rng.permutation(len(labels)), num_clients)
 
@@ -30,6 +33,8 @@ class IID:
 @settings
 class ByDigits:
     """Every client has exactly `digits` labels, every label about equally many clients (the case study)."""
+
+    card: ClassVar[Card] = Card("Huang, Zhang, Ji 2023 (FedMBO)", PAPER)
 
     digits: Count = 2
 
@@ -66,6 +71,8 @@ class SortedShards:
     One shard is the paper's comparison, two are FedNest's split.
     """
 
+    card: ClassVar[Card] = Card("Huang, Zhang, Ji 2023 (FedMBO)", PAPER)
+
     shards: Count = 1
 
     def split(self, labels: Labels, num_clients: int, rng: np.random.Generator) -> RowsPerClient:
@@ -82,6 +89,8 @@ class Dirichlet:
 
     Drawn anew, up to a hundred times, until every client has `min_rows` rows.
     """
+
+    card: ClassVar[Card] = Card("Hsu, Qi, Brown 2019", STANDARD)
 
     alpha: Positive = 0.5
     min_rows: Annotated[int, Ge(2)] = 2
@@ -112,6 +121,7 @@ class Dirichlet:
 
 PARTITIONS = Registry(
     "partition",
+    "partitions",
     {"iid": IID, "by_digits": ByDigits, "sorted_shards": SortedShards, "dirichlet": Dirichlet},
 )
 

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -37,28 +40,65 @@ def settings(cls: type[T]) -> type[T]:
 
 
 class Registry(Mapping[str, type]):
-    """The classes of one kind (say, lower solvers) by the name a config gives them."""
+    """The classes of one kind (say, lower solvers) by the name a config gives them.
 
-    def __init__(self, kind: str, classes: Mapping[str, type]) -> None:
-        self.kind = kind
+    Other packages add theirs by entry points in the group `fedmbo_ray.<group>`; they are imported when asked for.
+    """
+
+    def __init__(self, kind: str, group: str, classes: Mapping[str, type]) -> None:
+        self.kind, self.group = kind, f"fedmbo_ray.{group}"
         self._classes = dict(classes)
 
     def __getitem__(self, name: str) -> type:
+        if name in self.plugins:
+            return self._load(self.plugins[name])
         if name not in self._classes:
             raise ConfigError(f"unknown {self.kind} {name!r}; {choices(name, list(self))}")
         return self._classes[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
+        return iter({**self._classes, **self.plugins})
 
     def __len__(self) -> int:
-        return len(self._classes)
+        return len({**self._classes, **self.plugins})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes
+        return name in self._classes or name in self.plugins
 
-    def name_of(self, component: object) -> str:
-        return next(name for name, cls in self._classes.items() if type(component) is cls)
+    @cached_property
+    def plugins(self) -> dict[str, EntryPoint]:
+        """What other packages provide."""
+        return {point.name: point for point in entry_points(group=self.group)}
+
+    def _load(self, point: EntryPoint) -> type:
+        source = point.dist.name if point.dist is not None else point.value
+        if point.name in self._classes:
+            raise ConfigError(f"{self.kind} {point.name!r} is built in; {source} must give its own another name")
+        try:
+            cls = point.load()
+        except Exception as error:  # whatever another package raises
+            raise ConfigError(f"{self.kind} {point.name!r} of {source} can't be loaded: {error!r}") from None
+        if not hasattr(cls, "__pydantic_fields__"):
+            raise ConfigError(f"{self.kind} {point.name!r} of {source} must be a class with @settings, but is {cls!r}")
+        return cls
+
+    def holds(self, component: object) -> bool:
+        """Whether an object is of one of these classes."""
+        return self.name_of(component) is not None
+
+    def name_of(self, component: object) -> str | None:
+        """The name of an object's class, None if it has none here."""
+        builtin = next((name for name, cls in self._classes.items() if type(component) is cls), None)
+        if builtin is not None or not hasattr(component, "__pydantic_fields__"):
+            return builtin
+        return next((name for name in self.plugins if type(component) is self._loaded(name)), None)
+
+    def _loaded(self, name: str) -> type | None:
+        """The class behind another package's name, None if it can't be loaded."""
+        try:
+            return self[name]
+        except ConfigError:
+            return None
 
 
 class Component:
@@ -77,7 +117,7 @@ class Component:
         )
 
     def build(self, value: Any, info: ValidationInfo) -> Any:
-        if type(value) in self.registry.values():
+        if self.registry.holds(value):
             return value
         with at(info.field_name):
             mapping = self._as_mapping(value)
@@ -117,14 +157,24 @@ def at(field: str | None) -> Iterator[None]:
         raise ConfigError(error.rule, *([field] if field else []), *error.path) from None
 
 
-def construct(cls: Any, fields: Mapping[str, Any]) -> Any:
-    """`cls(**fields)`, validated; the first thing that is wrong is raised as a ConfigError."""
-    sections = {name: section_of(field) for name, field in cls.__pydantic_fields__.items()}
-    built = dict(fields)
-    for name, value in fields.items():
-        if sections.get(name) is not None and isinstance(value, Mapping):
+def construct(cls: Any, values: Mapping[str, Any]) -> Any:
+    """`cls(**values)`, validated; the first thing that is wrong is raised as a ConfigError.
+
+    A mapping changes the keys it has; for a section, or a component without a new name, the default keeps the others.
+    """
+    built = dict(values)
+    for name, value in values.items():
+        field = cls.__pydantic_fields__.get(name)
+        if field is None or not isinstance(value, Mapping):
+            continue
+        section, component = section_of(field), component_of(field)
+        default = field.get_default(call_default_factory=True, validated_data={})
+        if section is not None:
+            kept = {key: getattr(default, key) for key in fields_of(section)} if type(default) is section else {}
             with at(name):
-                built[name] = construct(sections[name], value)
+                built[name] = construct(section, {**kept, **value})
+        elif component is not None and "name" not in value and component.registry.holds(default):
+            built[name] = {**component.dump(default), **value}
     try:
         return TypeAdapter(cls).validate_python(built)
     except ValidationError as error:
@@ -140,12 +190,33 @@ def explain(error: Any, cls: Any) -> ConfigError:
         return ConfigError("is required", *path)
     if error["type"] == "value_error":
         return ConfigError(str(error["ctx"]["error"]), *path)
+    if error["type"] == "dataclass_type":
+        keys = ", ".join(fields_of(section_of(cls.__pydantic_fields__[path[0]])))
+        return ConfigError(f"must be a mapping of some of the keys {keys}, but got {error['input']!r}", *path)
     return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
 
 
 def fields_of(cls: Any) -> list[str]:
     """The keys that a section or a component has."""
     return list(cls.__pydantic_fields__)
+
+
+def required_of(cls: Any) -> list[str]:
+    """Those of its keys that have no default."""
+    return [name for name, field in cls.__pydantic_fields__.items() if field.is_required()]
+
+
+def component_of(field: Any) -> Component | None:
+    """The annotation of a field that holds a component, None if it holds something else."""
+    return next((each for each in field.metadata if isinstance(each, Component)), None)
+
+
+def parts_of(component: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A component and the ones inside it, with the path of keys to each."""
+    yield path, component
+    if is_dataclass(component):
+        for field in fields(component):
+            yield from parts_of(getattr(component, field.name), *path, field.name)
 
 
 def section_of(field: Any) -> Any:

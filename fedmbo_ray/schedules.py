@@ -5,7 +5,7 @@ from typing import Annotated, Protocol
 from annotated_types import Ge, Le
 
 from fedmbo_ray.federation import Clients
-from fedmbo_ray.registry import Component, Positive, Registry, settings
+from fedmbo_ray.registry import Component, ConfigError, Positive, Registry, settings
 
 
 class Schedule(Protocol):
@@ -44,6 +44,15 @@ class Decay:
         return self.initial / float(1 + clients.round / self.offset) ** self.power
 
 
-SCHEDULES = Registry("step size schedule", {"constant": Constant, "sqrt_speedup": SqrtSpeedup, "decay": Decay})
+def weight(momentum: float, factor: float) -> float:
+    """momentum · factor, the weight of what is new in a moving average: it must not exceed 1."""
+    if momentum * factor > 1:
+        raise ConfigError(f"a momentum's weight must be at most 1, but is {momentum:g} * {factor:g}; lower one of them")
+    return momentum * factor
+
+
+SCHEDULES = Registry(
+    "step size schedule", "schedules", {"constant": Constant, "sqrt_speedup": SqrtSpeedup, "decay": Decay}
+)
 
 StepSize = Annotated[Schedule, Component(SCHEDULES, number="constant")]

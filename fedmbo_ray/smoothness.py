@@ -55,6 +55,6 @@ class PowerIteration:
         return self.margin * found.max()
 
 
-SMOOTHNESS = Registry("smoothness", {"given": Given, "auto": PowerIteration})
+SMOOTHNESS = Registry("smoothness", "smoothness", {"given": Given, "auto": PowerIteration})
 
 NeumannScale = Annotated[Smoothness, Component(SMOOTHNESS, number="given")]

@@ -201,7 +201,7 @@ def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
     )
     try:
         fed = build_federation(wide, big, pool)
-        state = wide.algorithm.init(*big.problem.init(stream(0)))
+        state = wide.algorithm.init(*big.problem.init(stream(0)), big.data.num_clients)
         for k in range(3):
             state = wide.algorithm.round(fed.clients(stream(k), k), state)
         large = [size for size in sent if size == state["x"].nbytes]

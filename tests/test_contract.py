@@ -56,7 +56,7 @@ def final_state(config, backend=None, rounds: int = 3) -> dict[str, torch.Tensor
     task = build_task(config)
     fed = build_federation(config, task, backend) if backend else None
     fed = fed or federation(task, config.clients.cohort_size, block_size=config.clients.block_size)
-    state = config.algorithm.init(*task.problem.init(stream(config.seed, "init")))
+    state = config.algorithm.init(*task.problem.init(stream(config.seed, "init")), task.data.num_clients)
     for k in range(rounds):
         state = config.algorithm.round(fed.clients(stream(config.seed, "round", k), k), state)
     return state
@@ -107,7 +107,7 @@ def test_arguments_are_not_written_to_and_dtype_and_shape_are_kept(algorithm: di
         problem = {"name": "hyper_representation", "backbone": {"name": "mlp", "width": 4}, "dtype": dtype}
         config = tiny_config("hyper_representation", algorithm=algorithm, problem=problem)
         task = build_task(config)
-        state = config.algorithm.init(*task.problem.init(stream(0)))
+        state = config.algorithm.init(*task.problem.init(stream(0)), task.data.num_clients)
         before = {key: value.clone() for key, value in state.items()}
         after = config.algorithm.round(federation(task, 4).clients(stream(1)), state)
         assert same(state, before)
@@ -133,7 +133,7 @@ def test_dropouts_are_survived(algorithm: dict[str, Any], dropped: str) -> None:
     config = tiny_config("quadratic", algorithm=algorithm, clients=clients)
     task = build_task(config)
     fed = build_federation(config, task, federation(task, 4).backend)
-    state = config.algorithm.init(*build_task(config).problem.init(stream(0)))
+    state = config.algorithm.init(*task.problem.init(stream(0)), task.data.num_clients)
     for k in range(5):
         state = config.algorithm.round(fed.clients(stream(k), k), state)
     assert state["x"].isfinite().all()

@@ -7,13 +7,15 @@ PACKAGE = Path(__file__).parent.parent / "fedmbo_ray"
 
 # From the ground up; a room may import rooms of its own line or above.
 ORDER = [
-    ["rng", "registry", "downloads"],
+    ["rng", "cards", "registry", "downloads"],
     ["data", "datasets"],
     ["partitions", "problems"],
     ["oracles", "availability"],
+    ["blocks"],
     ["federation"],
     ["schedules", "smoothness"],
-    ["lower", "hypergradients"],
+    ["memory"],
+    ["lower", "hypergradients", "outer"],
     ["algorithms"],
     ["backends"],
     ["config", "checkpoints"],

@@ -7,8 +7,8 @@ from tasks import TINY_PROBLEMS, tiny_task
 from torch.func import grad, hessian, jacrev
 
 from fedmbo_ray import oracles
+from fedmbo_ray.blocks import Block, Job, draw_batches, run_block
 from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Block, Job, draw_batches, run_block
 from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.rng import draw_seeds, stream
 

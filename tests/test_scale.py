@@ -18,7 +18,7 @@ def test_rounds_do_not_get_slower_or_larger_with_m() -> None:
         before = psutil.Process().memory_info().rss
         config = tiny_config("quadratic", clients={"num_clients": m, "cohort_size": 10})
         task = build_task(config)
-        state = config.algorithm.init(*task.problem.init(stream(0)))
+        state = config.algorithm.init(*task.problem.init(stream(0)), task.data.num_clients)
         runs[m] = [config.algorithm, build_federation(config, task, in_process(task)), state]
         seconds[m] = []
         task.problem.metrics(state["x"], state["y"], None)

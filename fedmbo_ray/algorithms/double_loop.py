@@ -1,11 +1,15 @@
 """The double loop of FedMBO (Algorithm 1) and of every method with its shape."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
+from fedmbo_ray import memory
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.hypergradients import Hypergradient
 from fedmbo_ray.lower import Lower
+from fedmbo_ray.outer import OuterStep, Plain
 from fedmbo_ray.registry import settings
 from fedmbo_ray.schedules import StepSize
 from fedmbo_ray.smoothness import NeumannScale
@@ -13,19 +17,32 @@ from fedmbo_ray.smoothness import NeumannScale
 
 @settings
 class DoubleLoop:
-    """y^{k+1} = lower(x^k, y^k);  x^{k+1} = x^k − α_k · hypergradient(x^k, y^{k+1})."""
+    """y^{k+1} = lower(x^k, y^k);  x^{k+1} = x^k − α_k · hypergradient(x^k, y^{k+1}), or another outer step.
+
+    The parts are chosen freely; methods that are a fixed choice of them have names of their own.
+    """
 
     lower: Lower
     hypergradient: Hypergradient
     step_size: StepSize  # α
     smoothness: NeumannScale  # ℓ
+    outer: OuterStep = Plain()
+    cohort: Literal["fresh", "fixed"] = "fresh"  # of the upper level: one per communication, or one for all of a round
 
-    def init(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        return {"x": x, "y": y, "smoothness": torch.tensor(torch.nan, dtype=y.dtype)}
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+        return {
+            "x": x,
+            "y": y,
+            "smoothness": torch.tensor(torch.nan, dtype=y.dtype),
+            **memory.start(self.lower, "lower", y, num_clients),
+            **memory.start(self.hypergradient, "hypergradient", y, num_clients),
+        }
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         x, y = state["x"], state["y"]
-        y = self.lower.solve(clients, x, y)
+        y, below = memory.call(self.lower.solve, "lower", state, clients, x, y)
         smoothness = self.smoothness(clients, x, y, state["smoothness"])
-        h = self.hypergradient.estimate(clients, x, y, smoothness)
-        return {"x": x - self.step_size(clients) * h, "y": y, "smoothness": smoothness}
+        cohort = clients.with_one_cohort() if self.cohort == "fixed" else clients
+        h, above = memory.call(self.hypergradient.estimate, "hypergradient", state, cohort, x, y, smoothness)
+        x = self.outer.step(cohort, x, y, h, self.step_size(clients))
+        return {"x": x, "y": y, "smoothness": smoothness, **below, **above}

@@ -13,7 +13,7 @@ from ray import cloudpickle
 from torch import Tensor
 
 from fedmbo_ray.backends.messages import Arrays, Channel
-from fedmbo_ray.federation import Block, Job, run_block
+from fedmbo_ray.blocks import Block, Job, run_block
 
 VERSIONS_KEPT = 4
 
@@ -25,7 +25,7 @@ class Request(NamedTuple):
     a negated version, sent along and to be kept under that number.
     """
 
-    spec: bytes  # kernel, draw, summed
+    spec: bytes  # kernel, draw, summed, own
     kinds: tuple[int | None, ...]
     rows: tuple[int, ...]  # how many arrays of rows each block has
 
@@ -54,7 +54,7 @@ class Versions:
 
 @lru_cache(maxsize=64)
 def unpickled(spec: bytes) -> Any:
-    """Kernel, draw and summed behind a spec; most come again and again."""
+    """What is behind a spec; most come again and again."""
     return cloudpickle.loads(spec)
 
 
@@ -75,8 +75,8 @@ class Computer:
 
     def _results(self, request: Request, arrays: Any) -> list[tuple[Tensor, ...]]:
         shared = tuple(self._shared(kind, arrays) for kind in request.kinds)
-        kernel, draw, summed = unpickled(request.spec)
-        job = Job(kernel, shared, draw, summed)
+        kernel, *rest = unpickled(request.spec)
+        job = Job(kernel, shared, *rest)
         results = []
         for rows in request.rows:
             block = Block(next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(rows)))

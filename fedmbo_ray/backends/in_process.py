@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedmbo_ray.blocks import Block, Job, run_block
 from fedmbo_ray.data import ClientData
-from fedmbo_ray.federation import Block, Job, run_block
 
 
 class InProcess:

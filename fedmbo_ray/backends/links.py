@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError
 
 from fedmbo_ray.backends.client_actor import VERSIONS_KEPT, Reply, Request, Versions
 from fedmbo_ray.backends.messages import Arrays, Channel
-from fedmbo_ray.federation import Block
+from fedmbo_ray.blocks import Block
 
 
 class Gone(Exception):

@@ -15,8 +15,9 @@ from torch import Tensor
 from fedmbo_ray.backends.client_actor import ClientActor, Reply
 from fedmbo_ray.backends.links import CallLink, Gone, Shared, SocketLink
 from fedmbo_ray.backends.messages import Arrays
+from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.data import ClientData
-from fedmbo_ray.federation import Block, Job, RunFailed
+from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.registry import ConfigError
 
@@ -121,7 +122,7 @@ class RayActors:
 
     def _spec(self, job: Job) -> bytes:
         """What the actors are to do; pickling it takes longer than sending it, so oracles are done once."""
-        what = (job.kernel, job.draw, job.summed)
+        what = (job.kernel, job.draw, job.summed, job.own)
         if not isinstance(job.kernel, Gradient):
             return cloudpickle.dumps(what)
         if what not in self.specs:

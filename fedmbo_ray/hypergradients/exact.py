@@ -1,7 +1,10 @@
 """The exact hypergradient at (x, y): the reference on problems small enough for it."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
+from fedmbo_ray.cards import STANDARD, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
@@ -11,6 +14,13 @@ from fedmbo_ray.registry import Count, Positive, settings
 @settings
 class Exact:
     """∇_x f − ∇²_xy g v with ∇²_yy g v = ∇_y f solved by conjugate gradients over all clients and all their data."""
+
+    card: ClassVar[Card] = Card(
+        "textbook (conjugate gradients)",
+        STANDARD,
+        Cost("R + 2", "m/n*(p + q + (R + 1)*q)", "m/n*((R + 1)*q + p)"),
+        participation="half",
+    )
 
     tolerance: Positive = 1e-8  # of the residual, relative to ‖∇_y f‖
     iterations: Count = 1000  # at most

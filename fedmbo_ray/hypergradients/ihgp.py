@@ -1,9 +1,10 @@
 """IHGP, the hypergradient estimator of FedNest."""
 
-from typing import Literal
+from typing import ClassVar
 
 from torch import Tensor
 
+from fedmbo_ray.cards import PAPER, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
@@ -16,22 +17,20 @@ class IHGP:
 
     One vector p and one random depth N' ~ U{0, …, N−1} are shared by all clients: the variance of h has a
     part that no number of clients averages out, Var_{N'}(J̄ (N/ℓ)(I − H̄/ℓ)^{N'} ∇_y f). That is what PHE's own depth
-    per column removes. Takes 2 + N' communications, with a fresh cohort each or one fixed cohort for all
-    (FedNest's code), which is told x and y once.
+    per column removes. Takes 2 + N' communications, with a fresh cohort each.
     """
+
+    card: ClassVar[Card] = Card(
+        "Tarzanagh et al. 2022 (FedNest)", PAPER, Cost("2 + D", "p + q + (1 + D)*(p + 2*q)", "(1 + D)*q + p")
+    )
 
     terms: Count  # N
     batch_size: Count
-    cohort: Literal["fresh", "fixed"] = "fresh"
 
     def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
-        fixed = clients.sample() if self.cohort == "fixed" else None
         depth = int(clients.rng.integers(self.terms))  # N'
-        fy = clients.mean(grad_y_upper, clients.sample() if fixed is None else fixed, x, y, draw=validation)
-        p = self.terms / smoothness * fy
+        p = self.terms / smoothness * clients.mean(grad_y_upper, clients.sample(), x, y, draw=validation)
         for _ in range(depth):
-            cohort = clients.sample() if fixed is None else fixed
-            p = p - clients.mean(hessian_yy, cohort, x, y, p, draw=train) / smoothness
-        cohort = clients.sample() if fixed is None else fixed
-        return clients.mean(grad_x_through, cohort, x, y, p, draw=(validation, train))
+            p = p - clients.mean(hessian_yy, clients.sample(), x, y, p, draw=train) / smoothness
+        return clients.mean(grad_x_through, clients.sample(), x, y, p, draw=(validation, train))

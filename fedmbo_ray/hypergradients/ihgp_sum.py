@@ -1,7 +1,10 @@
 """IHGP with the whole Neumann sum instead of one random term: no variance floor, linear speed-up."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
+from fedmbo_ray.cards import OURS, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
@@ -15,6 +18,8 @@ class IHGPSum:
     The mean of IHGP without its random depth, and so without the part of its variance that clients can't
     average out. A fresh cohort for each of its N + 1 communications.
     """
+
+    card: ClassVar[Card] = Card("this package", OURS, Cost("N + 1", "p + q + N*(p + 2*q)", "N*q + p"))
 
     terms: Count  # N
     batch_size: Count

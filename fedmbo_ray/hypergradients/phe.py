@@ -1,8 +1,11 @@
 """PHE, the parallel hypergradient estimator of FedMBO (Algorithm 2)."""
 
+from typing import ClassVar
+
 import numpy as np
 from torch import Tensor
 
+from fedmbo_ray.cards import PAPER, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
@@ -21,6 +24,12 @@ class PHE:
     column instead of the first, which keeps the mean and saves p floats upstream. Where dropped clients
     are omitted rather than resampled their columns are lost, deep ones more often: that biases h.
     """
+
+    card: ClassVar[Card] = Card(
+        "Huang, Zhang, Ji 2023 (FedMBO)",
+        PAPER,
+        Cost("2 + D_max", "p + q + (1 + D_mean)*(p + 2*q)", "(1 + D_mean)*q + p"),
+    )
 
     terms: Count  # N
     batch_size: Count

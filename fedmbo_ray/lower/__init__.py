@@ -1,32 +1,34 @@
 """Lower-level solvers by the name a config gives them; each has ``solve(clients, x, y) -> y⁺``."""
 
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
-from torch import Tensor
-
-from fedmbo_ray.federation import Clients
 from fedmbo_ray.lower.accelerated_sgd import AcceleratedSGD
 from fedmbo_ray.lower.fedavg import FedAvg
 from fedmbo_ray.lower.fedlin import FedLin
 from fedmbo_ray.lower.fedsvrg import FedSVRG
 from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.lower.proxskip import ProxSkip
+from fedmbo_ray.lower.scaffold import Scaffold
 from fedmbo_ray.registry import Component, Registry
 
 
 class LowerSolver(Protocol):
-    def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
-        """An approximation of y*(x), started at y."""
+    def solve(self, *args: Any, **kwargs: Any) -> Any:
+        """solve(clients, x, y) approximates y*(x), started at y; with memory (see memory.py) it keeps some."""
         ...
 
 
 LOWER = Registry(
     "lower solver",
+    "lower",
     {
         "minibatch_sgd": MinibatchSGD,
         "accelerated_sgd": AcceleratedSGD,
         "fedavg": FedAvg,
         "fedsvrg": FedSVRG,
         "fedlin": FedLin,
+        "scaffold": Scaffold,
+        "proxskip": ProxSkip,
     },
 )
 

@@ -1,7 +1,10 @@
 """Accelerated minibatch SGD: AC-SA of Ghadimi and Lan, as Woodworth et al. (2020) use it."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
+from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
@@ -15,6 +18,8 @@ class AcceleratedSGD:
     a_t = 2/(t+1), γ_t = 4γ/(t(t+1)); one stage, without the restarts of the strongly convex schedule.
     Reconstructed; not checked against the paper's text.
     """
+
+    card: ClassVar[Card] = Card("Woodworth, Patel, Srebro 2020", RECONSTRUCTED, Cost("T", "T*(p + q)", "T*q"))
 
     steps: Count  # T
     strong_convexity: NonNegative  # μ

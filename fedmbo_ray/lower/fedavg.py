@@ -1,10 +1,11 @@
 """FedAvg (local SGD) on the lower problem."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedmbo_ray.cards import CODE, Card, Cost
 from fedmbo_ray.data import Draw, unstack
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
@@ -24,6 +25,10 @@ class FedAvg:
 
     Under heterogeneity its fixed point is off y* by O(βτ). With τ = 1 it is minibatch SGD.
     """
+
+    card: ClassVar[Card] = Card(
+        "McMahan et al. 2017 (FedAvg)", CODE, Cost("T", "T*(p + q)", "T*q"), heterogeneity=False
+    )
 
     steps: Count  # T
     local_steps: Count  # τ

@@ -1,13 +1,14 @@
 """FedLin (Mitra et al. 2021): FedSVRG with full local gradients and unequal numbers of local steps."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from fedmbo_ray.data import Draw
+from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.data import Draw, Integers
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
 from fedmbo_ray.registry import Count, settings
@@ -15,9 +16,10 @@ from fedmbo_ray.schedules import StepSize
 
 
 def local_steps(
-    problem: Any, batch: Any, x: Tensor, y: Tensor, q: Tensor, tau: Tensor, step_size: float, most: int
+    problem: Any, batches: Any, x: Tensor, y: Tensor, q: Tensor, step_size: float, fewest: int, most: int
 ) -> Tensor:
     """τ_i steps of size β/τ_i along ∇_y g_i(x, y_i) − ∇_y g_i(x, y) + q; a slot that is done waits."""
+    batch, tau = batches[0], batches[1] + fewest
     y_i, anchor = y, grad_y_lower(problem, batch, x, y)
     for t in range(most):
         step = (step_size / tau) * (grad_y_lower(problem, batch, x, y_i) - anchor + q)
@@ -30,9 +32,11 @@ class FedLin:
     """As FedSVRG with full local gradients; client i takes τ_i steps of size β/τ_i, τ_i uniform in a range.
 
     β_i·τ_i is the same for all, so fast clients don't pull the fixed point: it converges linearly to y*.
-    Two communications per step with one cohort: down p + 2q + 1, up 2q.
+    Two communications per step with one cohort: down p + 2q, up 2q.
     Reconstructed; not checked against the paper's text.
     """
+
+    card: ClassVar[Card] = Card("Mitra et al. 2021 (FedLin)", RECONSTRUCTED, Cost("2*T", "T*(p + 2*q)", "T*2*q"))
 
     steps: Count  # T
     local_steps: Count  # the most a client takes
@@ -49,11 +53,11 @@ class FedLin:
         return self
 
     def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
-        kernel = partial(local_steps, step_size=self.step_size(clients), most=self.local_steps)
+        fewest, most = self.fewest_local_steps, self.local_steps
+        kernel = partial(local_steps, step_size=self.step_size(clients), fewest=fewest, most=most)
+        draw = (Draw("train", None), Integers(most - fewest + 1))
         for _ in range(self.steps):
             cohort = clients.sample()
-            tau = clients.rng.integers(self.fewest_local_steps, self.local_steps, size=len(cohort), endpoint=True)
             q = clients.mean(grad_y_lower, cohort, x, y, draw=Draw("train", None))
-            each = torch.from_numpy(tau).to(y.dtype)
-            y = clients.mean(kernel, cohort, x, y, q, each=each, draw=Draw("train", None))
+            y = clients.mean(kernel, cohort, x, y, q, draw=draw)
         return y

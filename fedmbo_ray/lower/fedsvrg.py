@@ -1,10 +1,11 @@
 """FedSVRG, the inner loop of FedNest (FedInn)."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedmbo_ray.cards import CODE, Card, Cost
 from fedmbo_ray.data import Draw, unstack
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
@@ -28,6 +29,8 @@ class FedSVRG:
     Two communications per step with one cohort, which keeps what it was told: down p + 2q, up 2q.
     With τ = 1 it is one gradient step along q.
     """
+
+    card: ClassVar[Card] = Card("Tarzanagh et al. 2022 (FedNest)", CODE, Cost("2*T", "T*(p + 2*q)", "T*2*q"))
 
     steps: Count  # T
     local_steps: Count  # τ

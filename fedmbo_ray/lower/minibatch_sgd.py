@@ -1,7 +1,10 @@
 """Minibatch SGD: the inner loop of FedMBO (Algorithm 1, lines 3–13)."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
+from fedmbo_ray.cards import PAPER, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
@@ -16,6 +19,8 @@ class MinibatchSGD:
     One step from y* leaves E‖y − y*‖² = β²(σ_{g,1}²/S + σ_g²)/n: a larger batch S does not average out
     what clients differ by (the paper's inner lemma divides σ_g² by S, too).
     """
+
+    card: ClassVar[Card] = Card("Huang, Zhang, Ji 2023 (FedMBO)", PAPER, Cost("T", "T*(p + q)", "T*q"))
 
     steps: Count  # T
     step_size: StepSize  # β

@@ -10,6 +10,7 @@ from fedmbo_ray.registry import Registry
 
 PROBLEMS = Registry(
     "problem",
+    "problems",
     {"quadratic": Quadratic, "hyper_representation": HyperRepresentation, "hyper_cleaning": HyperCleaning},
 )
 

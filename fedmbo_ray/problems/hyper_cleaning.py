@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedmbo_ray.cards import STANDARD, Card
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.hyper_representation import classification_metrics, cross_entropies
@@ -21,6 +22,8 @@ class HyperCleaning:
     Made for `data.label_noise` > 0. Rows with replaced labels should end with the smaller weights:
     `cleaning_auc` is the probability that a random clean training row outweighs a random corrupted one.
     """
+
+    card: ClassVar[Card] = Card("Franceschi et al. 2017", STANDARD)
 
     regularization: Positive = 0.001  # λ
     dtype: Literal["float32", "float64"] = "float32"

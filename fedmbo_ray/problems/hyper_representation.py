@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
+from fedmbo_ray.cards import CODE, Card
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.backbones import BACKBONES
 from fedmbo_ray.problems.base import Task
@@ -35,6 +36,8 @@ class HyperRepresentation:
     shape of one input (channels, height, width) and the parameters to a torch module, whose output has
     one row of features per input.
     """
+
+    card: ClassVar[Card] = Card("Franceschi et al. 2018; Tarzanagh et al. 2022", CODE)
 
     backbone: Annotated[dict[str, Any], BeforeValidator(name_and_parameters)] = Field(default={"name": "mlp"})
     regularization: Positive = 0.001  # λ

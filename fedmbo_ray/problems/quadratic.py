@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmbo_ray.cards import OURS, Card
 from fedmbo_ray.data import Batch, Clients, Draw, Federated
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.registry import Count, NonNegative, Positive, settings
@@ -45,6 +46,8 @@ class Quadratic:
     any number of clients, and no client is stored. All noise has a fixed length, so its variances are
     known exactly, too.
     """
+
+    card: ClassVar[Card] = Card("this package", OURS)
 
     needs_data: ClassVar[bool] = False
 

@@ -1,0 +1,31 @@
+"""E-AiPOD (Xiao, Shen, Yin, Chen 2023): ProxSkip below, FedOut above."""
+
+from typing import ClassVar, Literal
+
+from fedmbo_ray.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.cards import CODE, Card, Cost
+from fedmbo_ray.hypergradients.ihgp import IHGP
+from fedmbo_ray.lower.proxskip import ProxSkip
+from fedmbo_ray.outer import FedOut
+from fedmbo_ray.registry import settings
+from fedmbo_ray.schedules import Constant, StepSize
+from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+
+
+@settings
+class EAiPOD(DoubleLoop):
+    """Consensus below as an equality constraint, met by ProxSkip at random times; the upper level is FedNest's."""
+
+    card: ClassVar[Card] = Card(
+        "Xiao, Shen, Yin, Chen 2023 (AiPOD)",
+        CODE,
+        Cost("R + D + 3", "p + R*q + 2*p + q + (1 + D)*q", "R*q + (1 + D)*q + 2*p"),
+        participation="full",
+    )
+
+    lower: ProxSkip = ProxSkip(steps=20, probability=0.1, step_size=Constant(0.1), batch_size=32)
+    hypergradient: IHGP = IHGP(terms=5, batch_size=32)
+    outer: FedOut = FedOut(local_steps=1, batch_size=32)
+    step_size: StepSize = Constant(0.05)
+    smoothness: NeumannScale = PowerIteration()
+    cohort: Literal["fresh", "fixed"] = "fixed"

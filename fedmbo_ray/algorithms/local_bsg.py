@@ -1,0 +1,170 @@
+"""LocalBSGM and LocalBSGVRM (Gao 2022): local momentum steps along fully local hypergradients."""
+
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.federation import Clients
+from fedmbo_ray.hypergradients.local_neumann import Series, local_draws, local_hypergradient, local_samples
+from fedmbo_ray.oracles import grad_y_lower
+from fedmbo_ray.registry import Count, NonNegative, settings
+from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
+from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+
+
+def directions(
+    problem: Any, samples: Any, x: Tensor, y: Tensor, smoothness: Tensor, series: Series
+) -> tuple[Tensor, Tensor]:
+    """The local hypergradient and ∇_y g_i on the samples of one step; the last training batch is for ∇_y g_i."""
+    validation, train, J = samples
+    u = local_hypergradient(problem, (validation, train[:-1], J), x, y, smoothness, series)
+    return u, grad_y_lower(problem, train[-1], x, y)
+
+
+def first_directions(
+    problem: Any, batches: Any, x: Tensor, y: Tensor, smoothness: Tensor, series: Series
+) -> tuple[Tensor, Tensor]:
+    """The momenta to start with."""
+    return directions(problem, next(local_samples(batches)), x, y, smoothness, series)
+
+
+def momentum_steps(
+    problem: Any,
+    batches: Any,
+    x: Tensor,
+    y: Tensor,
+    u: Tensor,
+    w: Tensor,
+    smoothness: Tensor,
+    steps: tuple[float, float],
+    weights: tuple[float, float],
+) -> tuple[Tensor, ...]:
+    """u_i ← (1 − aη)u_i + aη Ĥ_i, w_i ← (1 − bη)w_i + bη ∇_y g_i, then a step along both, τ times."""
+    for samples in local_samples(batches):
+        H, G = directions(problem, samples, x, y, smoothness, "term")
+        u, w = u + weights[0] * (H - u), w + weights[1] * (G - w)
+        x, y = x - steps[0] * u, y - steps[1] * w
+    return x, y, u, w
+
+
+def storm_steps(
+    problem: Any,
+    batches: Any,
+    x: Tensor,
+    y: Tensor,
+    u: Tensor,
+    w: Tensor,
+    smoothness: Tensor,
+    steps: tuple[Any, Any],
+    weights: tuple[float, float],
+    series: Series,
+) -> tuple[Tensor, ...]:
+    """A step along both momenta, then u_i ← Ĥ_i(new) + (1 − aη²)(u_i − Ĥ_i(old)) on the same samples, w_i likewise."""
+    for samples in local_samples(batches):
+        before = directions(problem, samples, x, y, smoothness, series)
+        x, y = x - steps[0] * u, y - steps[1] * w
+        after = directions(problem, samples, x, y, smoothness, series)
+        u = after[0] + (1 - weights[0]) * (u - before[0])
+        w = after[1] + (1 - weights[1]) * (w - before[1])
+    return x, y, u, w
+
+
+def first_momenta(method: Any, clients: Clients, *point: Tensor, series: Series) -> Any:
+    """ū and w̄ at the starting point, in a communication of their own."""
+    draw = local_draws(method.terms, method.batch_size, more=1)
+    return clients.mean(partial(first_directions, series=series), clients.everyone(), *point, draw=draw)
+
+
+def start(x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    nan = torch.tensor(torch.nan, dtype=y.dtype)
+    return {"x": x, "y": y, "u": torch.zeros_like(x), "w": torch.zeros_like(y), "smoothness": nan}
+
+
+@settings
+class LocalBSGM:
+    """Momentum on local hypergradients (u) and on ∇_y g_i (w); x, y, u, w are averaged over all clients every τ steps.
+
+    The hypergradients are each client's own: biased where clients differ (see LFedNest). The first round has one
+    more communication, for the momenta to start with.
+    Reconstructed; not checked against the paper's text.
+    """
+
+    card: ClassVar[Card] = Card(
+        "Gao 2022 (LocalBSGM)",
+        RECONSTRUCTED,
+        Cost("1", "2*p + 2*q + 1", "2*p + 2*q"),
+        participation="full",
+        heterogeneity=False,
+    )
+
+    step_size: StepSize = Constant(0.05)  # γ_x
+    lower_step_size: StepSize = Constant(0.3)  # γ_y
+    rate: StepSize = Constant(0.5)  # η
+    momentum: NonNegative = 1.0  # a
+    lower_momentum: NonNegative = 1.0  # b
+    local_steps: Count = 4  # τ
+    terms: Count = 5  # N
+    batch_size: Count = 32
+    smoothness: NeumannScale = PowerIteration()  # ℓ
+
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+        return start(x, y)
+
+    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
+        smoothness = self.smoothness(clients, x, y, state["smoothness"])
+        if clients.round == 0:
+            u, w = first_momenta(self, clients, x, y, smoothness, series="term")
+        eta = self.rate(clients)
+        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
+        weights = (weight(self.momentum, eta), weight(self.lower_momentum, eta))
+        kernel = partial(momentum_steps, steps=steps, weights=weights)
+        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
+        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, draw=draw)
+        return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}
+
+
+@settings
+class LocalBSGVRM:
+    """LocalBSGM with STORM momenta (LocalBSGVR in the paper's Table 1), η decaying like k^{-1/3}.
+
+    Reconstructed; not checked against the paper's text.
+    """
+
+    card: ClassVar[Card] = Card(
+        "Gao 2022 (LocalBSGVRM)",
+        RECONSTRUCTED,
+        Cost("1", "2*p + 2*q + 1", "2*p + 2*q"),
+        participation="full",
+        heterogeneity=False,
+    )
+
+    step_size: StepSize = Constant(0.05)  # γ_x
+    lower_step_size: StepSize = Constant(0.3)  # γ_y
+    rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
+    momentum: NonNegative = 1.0  # a
+    lower_momentum: NonNegative = 1.0  # b
+    local_steps: Count = 4  # τ
+    terms: Count = 5  # N
+    batch_size: Count = 32
+    smoothness: NeumannScale = PowerIteration()  # ℓ
+    series: Series = "term"
+
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+        return start(x, y)
+
+    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
+        smoothness = self.smoothness(clients, x, y, state["smoothness"])
+        if clients.round == 0:
+            u, w = first_momenta(self, clients, x, y, smoothness, series=self.series)
+        eta = self.rate(clients)
+        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
+        weights = (weight(self.momentum, eta**2), weight(self.lower_momentum, eta**2))
+        kernel = partial(storm_steps, steps=steps, weights=weights, series=self.series)
+        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
+        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, draw=draw)
+        return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}

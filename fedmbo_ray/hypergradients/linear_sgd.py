@@ -1,0 +1,40 @@
+"""SGD on the linear system behind the hypergradient, from where the last round stopped (AmIGO)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedmbo_ray.cards import CODE, Card, Cost
+from fedmbo_ray.data import Draw
+from fedmbo_ray.federation import Clients
+from fedmbo_ray.memory import Memory
+from fedmbo_ray.oracles import grad_x_through, grad_y_through
+from fedmbo_ray.registry import Count, settings
+from fedmbo_ray.schedules import StepSize
+
+
+@settings
+class LinearSGD:
+    """h = mean_C[∇_x f_i − ∇²_xy g_i v] after Q steps v ← v − ρ mean_C[∇²_yy g_i v − ∇_y f_i] to v* = [∇²_yy g]⁻¹∇_y f.
+
+    v is kept between rounds: as x and y move little, so does v*. A fresh cohort for each communication; no ℓ needed.
+    """
+
+    card: ClassVar[Card] = Card("Arbel and Mairal 2022 (AmIGO)", CODE, Cost("Q + 1", "(Q + 1)*(p + 2*q)", "Q*q + p"))
+
+    steps: Count  # Q
+    step_size: StepSize  # ρ
+    batch_size: Count
+
+    def memory(self, y: Tensor, num_clients: int) -> Memory:
+        return {"v": torch.zeros_like(y)}
+
+    def estimate(
+        self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
+        v = memory["v"]
+        for _ in range(self.steps):
+            v = v + self.step_size(clients) * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=draw)
+        return clients.mean(grad_x_through, clients.sample(), x, y, v, draw=draw), {"v": v}
