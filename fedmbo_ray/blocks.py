@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedmbo_ray.data import ClientData, Draw, Integers
+from fedmbo_ray.data import ClientData, Draw, Integers, Trait
 from fedmbo_ray.data import Clients as Cohort
 from fedmbo_ray.oracles import Gradient, Tensors
 from fedmbo_ray.rng import Seeds, fold
 
-Draws = Draw | tuple[Draw | Integers, ...]
+Draws = Draw | tuple[Draw | Integers | Trait, ...]
 
 
 class Job(NamedTuple):
@@ -58,10 +58,9 @@ def draw_batches(data: ClientData, draw: Draws, block: Block, device: torch.devi
         return data.draw(block.clients, block.seeds, draw, device)
     parts = []
     for number, each in enumerate(draw):
-        seeds = fold(block.seeds, number)
-        parts.append(
-            each.draw(seeds, device) if isinstance(each, Integers) else data.draw(block.clients, seeds, each, device)
-        )
+        clients, seeds = block.clients, fold(block.seeds, number)
+        drawn = data.draw(clients, seeds, each, device) if isinstance(each, Draw) else each.draw(clients, seeds, device)
+        parts.append(drawn)
     return tuple(parts)
 
 

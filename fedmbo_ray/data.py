@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmbo_ray.rng import Seeds, indices
+from fedmbo_ray.rng import Seeds, fold, indices
 
 Split = Literal["train", "validation"]
 Clients = NDArray[np.int64]
@@ -34,9 +34,20 @@ class Integers:
     below: int
     count: int | None = None
 
-    def draw(self, seeds: Seeds, device: torch.device) -> Tensor:
-        numbers = indices(seeds, self.count or 1, np.full(len(seeds), self.below))
+    def draw(self, clients: Clients, seeds: Seeds, device: torch.device) -> Tensor:
+        numbers = indices(seeds, self.count or 1, np.full(len(clients), self.below))
         return torch.from_numpy(numbers if self.count else numbers[:, 0]).to(device)
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A number that a client has (its speed, say): uniform on {0, …, below − 1} over clients, always the same."""
+
+    below: int
+
+    def draw(self, clients: Clients, seeds: Seeds, device: torch.device) -> Tensor:
+        own = fold(np.zeros(1, dtype=np.uint64), clients)
+        return Integers(self.below).draw(clients, own, device)
 
 
 class Batch(NamedTuple):

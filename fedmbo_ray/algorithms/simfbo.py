@@ -8,7 +8,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw, Integers, unstack
+from fedmbo_ray.data import Draw, Trait, unstack
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower, grads_lagrangian, grads_lower, grads_upper
 from fedmbo_ray.registry import Count, Positive, settings
@@ -50,14 +50,12 @@ class SimFBO:
     """τ_i local steps on (x, y, v) at once; then (x, y, v) ← (x − γ_x Q̄_x, y − γ_y Q̄_y, P_r(v − γ_v Q̄_v)).
 
     Q̄ is the mean over the cohort of the sums of directions that its clients took; local steps have sizes of their
-    own, and τ_i is uniform in a range. With unequal τ_i it stops at the minimum of another objective
-    (see ShroFBO). The theory samples without replacement: `clients.replace: false`.
+    own. A client has its own τ_i, from a range; where those differ, clients that take more steps count for more,
+    and it stops elsewhere (see ShroFBO). The theory samples without replacement: `clients.replace: false`.
     Reconstructed; not checked against the paper's text.
     """
 
-    card: ClassVar[Card] = Card(
-        "Yang, Xiao, Ji 2023 (SimFBO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q"), heterogeneity=False
-    )
+    card: ClassVar[Card] = Card("Yang, Xiao, Ji 2023 (SimFBO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q"))
 
     step_size: StepSize = Constant(0.05)  # γ_x
     lower_step_size: StepSize = Constant(0.3)  # γ_y
@@ -99,7 +97,7 @@ class SimFBO:
         steps, fewest = tuple(size(clients) for size in sizes), self.fewest_local_steps
         kernel = partial(kernel, gradients=self._gradients(), steps=steps, fewest=fewest)
         validation, train = (Draw(split, self.batch_size, self.local_steps) for split in ("validation", "train"))
-        draw = (validation, train, Integers(self.local_steps - fewest + 1))
+        draw = (validation, train, Trait(self.local_steps - fewest + 1))
         return clients.mean(kernel, clients.sample(), *point, draw=draw)
 
     def _gradients(self) -> Any:
@@ -143,9 +141,7 @@ class MemFBO(SimFBO):
     Reconstructed; not checked against the paper's text.
     """
 
-    card: ClassVar[Card] = Card(
-        "Yang, Xiao, Ma, Ji 2025 (MemFBO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q"), heterogeneity=False
-    )
+    card: ClassVar[Card] = Card("Yang, Xiao, Ma, Ji 2025 (MemFBO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q"))
     first_order: ClassVar[bool] = True
 
     difference: Positive = 0.01  # δ

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw, Integers
+from fedmbo_ray.data import Draw, Trait
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_y_lower
 from fedmbo_ray.registry import Count, settings
@@ -29,7 +29,7 @@ def local_steps(
 
 @settings
 class FedLin:
-    """As FedSVRG with full local gradients; client i takes τ_i steps of size β/τ_i, τ_i uniform in a range.
+    """As FedSVRG with full local gradients; client i takes τ_i steps of size β/τ_i, from a range.
 
     β_i·τ_i is the same for all, so fast clients don't pull the fixed point: it converges linearly to y*.
     Two communications per step with one cohort: down p + 2q, up 2q.
@@ -55,7 +55,7 @@ class FedLin:
     def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
         fewest, most = self.fewest_local_steps, self.local_steps
         kernel = partial(local_steps, step_size=self.step_size(clients), fewest=fewest, most=most)
-        draw = (Draw("train", None), Integers(most - fewest + 1))
+        draw = (Draw("train", None), Trait(most - fewest + 1))
         for _ in range(self.steps):
             cohort = clients.sample()
             q = clients.mean(grad_y_lower, cohort, x, y, draw=Draw("train", None))
