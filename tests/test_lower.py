@@ -5,11 +5,16 @@ import pytest
 import torch
 from tasks import federation, tiny_task
 
+from fedmbo_ray import memory
+from fedmbo_ray.data import Draw
 from fedmbo_ray.lower.accelerated_sgd import AcceleratedSGD
 from fedmbo_ray.lower.fedavg import FedAvg
 from fedmbo_ray.lower.fedlin import FedLin
 from fedmbo_ray.lower.fedsvrg import FedSVRG
 from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.lower.proxskip import ProxSkip
+from fedmbo_ray.lower.scaffold import Scaffold
+from fedmbo_ray.oracles import grad_y_lower
 from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations
 from fedmbo_ray.registry import ConfigError, construct
 from fedmbo_ray.rng import stream
@@ -28,13 +33,68 @@ def everyone(task):
         MinibatchSGD(steps=120, step_size=0.8, batch_size=1),
         FedSVRG(steps=80, local_steps=4, step_size=0.3, batch_size=1),
         FedLin(steps=80, local_steps=4, fewest_local_steps=1, step_size=0.8),
+        Scaffold(steps=150, local_steps=4, step_size=0.2, batch_size=1),
+        ProxSkip(steps=500, probability=0.3, step_size=0.5, batch_size=1),
     ],
     ids=repr,
 )
 def test_heterogeneity_does_not_move_the_fixed_point(solver) -> None:
     task = Quadratic(**QUIET).build(0, 10)
     x, y = task.problem.init(stream(1))
-    assert (solver.solve(everyone(task), x, y + 1) - task.problem.y_star(x)).norm() < 1e-10
+    found, _ = solved(solver, everyone(task), x, y + 1)
+    assert (found - task.problem.y_star(x)).norm() < 1e-10
+
+
+def solved(solver, clients, x, y, state=None):
+    """y and the memory after one call, which starts with `state` or anew."""
+    state = memory.start(solver, "lower", y, clients.num_clients) if state is None else state
+    return memory.call(solver.solve, "lower", state, clients, x, y)
+
+
+def test_scaffold_remembers_and_corrects_with_sampled_clients() -> None:
+    """With 4 of 10 clients a step, some of them twice: c stays the mean of the c_i, which tend to ∇_y g_i(y*)."""
+    task = Quadratic(**QUIET).build(0, 10)
+    x, y = task.problem.init(stream(1))
+    solver = Scaffold(steps=300, local_steps=3, step_size=0.1, batch_size=1)
+    clients = federation(task, 4, replace=True).clients(stream(2))
+    found, state = solved(solver, clients, x, y + 1)
+    assert torch.allclose(state["lower.c"], state["lower.c_i"].mean(0), atol=1e-12)
+    star = task.problem.y_star(x)
+    own = clients.map(grad_y_lower, clients.everyone(), x, star, draw=Draw("train", None))
+    assert torch.allclose(state["lower.c_i"], own, atol=1e-6)
+    assert (found - star).norm() < 1e-6
+    again, _ = solved(Scaffold(steps=1, local_steps=3, step_size=0.1, batch_size=1), clients, x, star, state)
+    forgot, _ = solved(Scaffold(steps=1, local_steps=3, step_size=0.1, batch_size=1), clients, x, star)
+    assert (again - star).norm() < 1e-5 < (forgot - star).norm()
+
+
+def test_scaffold_starts_as_fedavg() -> None:
+    task = tiny_task("hyper_representation")
+    x, y = task.problem.init(stream(1))
+    fields = {"steps": 1, "local_steps": 3, "step_size": 0.1, "batch_size": 4}
+    a, _ = solved(Scaffold(**fields), federation(task, 6).clients(stream(2)), x, y)
+    b = FedAvg(**fields).solve(federation(task, 6).clients(stream(2)), x, y)
+    assert torch.allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_proxskip_that_never_skips_is_gradient_descent() -> None:
+    """The shifts add up to zero, so they cancel in the mean."""
+    task = Quadratic(**QUIET).build(0, 10)
+    x, y = task.problem.init(stream(1))
+    a, _ = solved(ProxSkip(steps=5, probability=1, step_size=0.3, batch_size=1), everyone(task), x, y + 1)
+    b = MinibatchSGD(steps=5, step_size=0.3, batch_size=1).solve(everyone(task), x, y + 1)
+    assert torch.allclose(a, b, rtol=1e-13)
+
+
+def test_proxskip_communicates_at_random_times_of_the_given_mean() -> None:
+    """1 + Binomial(T − 1, π) communications a call."""
+    task, T, pi, calls = Quadratic(**QUIET).build(0, 4), 11, 0.3, 200
+    x, y = task.problem.init(stream(1))
+    solver, fed = ProxSkip(steps=T, probability=pi, step_size=0.3, batch_size=1), federation(task, 4)
+    for call in range(calls):
+        solved(solver, fed.clients(stream(call)), x, y)
+    expected, deviation = 1 + pi * (T - 1), (pi * (1 - pi) * (T - 1) / calls) ** 0.5
+    assert abs(fed.meter.communications / calls - expected) < 4 * deviation
 
 
 def test_fedavg_stops_where_its_local_steps_balance() -> None:
@@ -69,9 +129,6 @@ def test_fedsvrg_with_one_local_step_is_a_step_along_the_anchor() -> None:
     x, y = task.problem.init(stream(1))
     clients = federation(task, 6).clients(stream(2))
     stepped = FedSVRG(steps=1, local_steps=1, step_size=0.2, batch_size=4).solve(clients, x, y)
-    from fedmbo_ray.data import Draw
-    from fedmbo_ray.oracles import grad_y_lower
-
     clients = federation(task, 6).clients(stream(2))
     anchor = clients.mean(grad_y_lower, clients.sample(), x, y, draw=Draw("train", None))
     assert torch.allclose(stepped, y - 0.2 * anchor, rtol=1e-14, atol=1e-15)

@@ -219,9 +219,9 @@ class QuadraticClients:
 
     def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> LowerBatch | UpperBatch:
         batches = lower_batches if draw.split == "train" else upper_batches
-        if draw.count is not None:
-            clients = np.repeat(clients, draw.count)
-            seeds = fold(seeds[:, None], np.arange(draw.count)).reshape(-1)
+        count = draw.count or 1
+        clients = np.repeat(clients, count)
+        seeds = fold(seeds[:, None], np.arange(count)).reshape(-1)
         batch = batches(self.problem, clients, seeds, draw.size)
         shape = (-1,) if draw.count is None else (-1, draw.count)
         return type(batch)(*(field.unflatten(0, shape).to(device) for field in batch))
