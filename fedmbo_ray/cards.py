@@ -7,11 +7,14 @@ from typing import Literal, NamedTuple
 
 Participation = Literal["partial", "half", "full", "one"]
 
-PAPER = "checked against the paper"
-CODE = "formula checked against the authors' code"
-RECONSTRUCTED = "reconstructed; not checked against the paper's text"
-OURS = "derived and measured here"
-STANDARD = "standard"
+PAPER, CODE, RECONSTRUCTED, OURS, STANDARD = "paper", "code", "reconstructed", "ours", "standard"
+STATUS = {
+    PAPER: "checked against the paper",
+    CODE: "formula checked against public code",
+    RECONSTRUCTED: "reconstructed; not checked against the paper's text",
+    OURS: "derived and measured here",
+    STANDARD: "textbook knowledge",
+}
 
 
 class Cost(NamedTuple):
@@ -29,7 +32,7 @@ class Cost(NamedTuple):
 
 class Card(NamedTuple):
     paper: str
-    status: str
+    status: str  # a key of STATUS
     cost: Cost | None = None
     participation: Participation = "partial"  # half: some communications ask all clients; one: a single client
     heterogeneity: bool = True  # whether its fixed points stay where they should when clients differ

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from fedmbo_ray.building import build_task
 from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
+from fedmbo_ray.command import Parser, complain
 from fedmbo_ray.config import EXECUTION, RunConfig
 from fedmbo_ray.downloads import DownloadError
 from fedmbo_ray.experiment import run
@@ -26,23 +27,14 @@ Examples:
   python -m fedmbo_ray.run rounds=100 algorithm.hypergradient=phe_sum
   python -m fedmbo_ray.run tune_configs/mnist.yaml clients.backend=ray clients.actors=2 --out runs/mnist
   python -m fedmbo_ray.run --out runs/mnist --resume
+What a config can name: python -m fedmbo_ray.catalog
 
 Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (continue with --resume).
 """
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see --help)")
-
-
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m fedmbo_ray.run",
-        description="Run federated bilevel optimization as a YAML config says.",
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("fedmbo_ray.run", "Run federated bilevel optimization as a YAML config says.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a config, and changes to it")
     parser.add_argument("--out", type=Path, help="folder for config, records and checkpoints (default: runs/<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
@@ -144,11 +136,6 @@ def main(words: list[str] | None = None) -> int:
     if args.json:
         print(json.dumps(last, allow_nan=False))
     return 0 if last["status"] == "finished" else 1
-
-
-def complain(error: BaseException, code: int) -> int:
-    print(f"error: {error or type(error).__name__}", file=sys.stderr)
-    return code
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:

@@ -16,6 +16,8 @@ class Schedule(Protocol):
 
 @settings
 class Constant:
+    """The same in every round."""
+
     value: Positive
 
     def __call__(self, clients: Clients) -> float:

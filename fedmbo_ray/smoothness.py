@@ -20,6 +20,8 @@ class Smoothness(Protocol):
 
 @settings
 class Given:
+    """A number that is known, or tuned."""
+
     value: Positive
 
     def __call__(self, clients: Clients, x: Tensor, y: Tensor, last: Tensor) -> Tensor:

@@ -18,11 +18,11 @@ ORDER = [
     ["lower", "hypergradients", "outer"],
     ["algorithms"],
     ["backends"],
-    ["config", "checkpoints"],
+    ["config", "checkpoints", "command"],
     ["loading", "building"],
     ["experiment", "progress"],
     ["driver"],
-    ["run"],
+    ["run", "catalog"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
