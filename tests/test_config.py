@@ -1,17 +1,23 @@
 """Configs: what is right survives a round trip, what is wrong gets one line that says how."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import torch
 import yaml
 from tasks import TINY_PROBLEMS, tiny_config
 from torch import nn
 
+from fedmbo_ray.algorithms import ALGORITHMS
 from fedmbo_ray.algorithms.double_loop import DoubleLoop
 from fedmbo_ray.building import build_task
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.loading import differences, read_config
-from fedmbo_ray.registry import ConfigError, construct
+from fedmbo_ray.problems import PROBLEMS
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.quadratic import Quadratic
+from fedmbo_ray.registry import ConfigError, construct, settings
 
 
 @pytest.mark.parametrize("problem", TINY_PROBLEMS)
@@ -188,3 +194,104 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     with pytest.raises(ConfigError, match="must be a mapping"):
         read_config(tmp_path / "empty.yaml", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["algorithm=adafbio"],
+            "algorithm: AdaFBiO needs every client in every communication: `cohort_size == num_clients` must hold, "
+            "but got cohort_size=10, num_clients=50",
+        ),
+        (
+            ["algorithm.lower={name: proxskip, steps: 2, probability: 0.5, step_size: 0.1, batch_size: 4}"],
+            "algorithm.lower: ProxSkip",
+        ),
+        (["algorithm=mrbo"], "algorithm: MRBO is for a single machine: `cohort_size == num_clients == 1` must hold"),
+        (["algorithm.lower=scaffold"], "algorithm.lower.local_steps: is required"),
+        (
+            ["algorithm=fednest", "algorithm.lower=fedavg"],
+            "algorithm.lower: must be a mapping of some of the keys steps",
+        ),
+        (["algorithm=fednest", "algorithm.outer.local_step=2"], "did you mean 'local_steps'?"),
+        (["algorithm=simfb"], "did you mean 'simfbo'?"),
+        (
+            ["algorithm=simfbo", "algorithm.local_steps=2", "algorithm.fewest_local_steps=3"],
+            "`fewest_local_steps <= local_steps`",
+        ),
+    ],
+)
+def test_what_a_method_needs_is_said_in_one_line(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_config(None, words)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_method_takes_its_own_defaults_and_the_changes_to_them() -> None:
+    config = read_config(None, ["algorithm=fednest", "algorithm.lower.local_steps=3", "algorithm.smoothness.every=7"])
+    algorithm = config.resolved()["algorithm"]
+    assert algorithm["name"] == "fednest"
+    assert (algorithm["lower"]["local_steps"], algorithm["lower"]["steps"]) == (3, 1)
+    assert algorithm["smoothness"] == {"name": "auto", "iterations": 10, "every": 7, "margin": 1.5, "batch_size": 64}
+    assert construct(RunConfig, config.resolved()) == config
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "double_loop"])
+def test_every_method_runs_by_its_name_alone(name: str) -> None:
+    participation = ALGORITHMS[name].card.participation
+    m, n = {"one": (1, 1), "full": (20, 20)}.get(participation, (20, 6))
+    words = [f"algorithm={name}", f"clients.num_clients={m}", f"clients.cohort_size={n}", "data.partition=iid"]
+    config = read_config(None, words)
+    assert construct(RunConfig, config.resolved()) == config
+
+
+class Squared(torch.autograd.Function):
+    """½‖y‖² with a gradient that can't be differentiated again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(y):
+        return y.square().sum() / 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+class OnceDifferentiable:
+    def init(self, rng):
+        return torch.zeros(2), torch.zeros(3)
+
+    def upper(self, x, y, batch):
+        return y.square().sum()
+
+    def lower(self, x, y, batch):
+        return Squared.apply(y) + x.sum() * y.sum()
+
+
+@settings
+class OnceDifferentiableSettings:
+    needs_data: ClassVar[bool] = False
+
+    def build(self, seed, num_clients, data):
+        return Task(OnceDifferentiable(), Quadratic().build(seed, num_clients).data, None)
+
+
+def test_a_problem_without_second_derivatives_is_refused_by_all_but_first_order_methods(monkeypatch) -> None:
+    monkeypatch.setitem(PROBLEMS._classes, "once", OnceDifferentiableSettings)
+    with pytest.raises(ConfigError) as error:
+        build_task(read_config(None, ["problem=once"]))
+    assert str(error.value).startswith(
+        "algorithm: DoubleLoop needs ∇²_yy g·v, which OnceDifferentiable can't compute ("
+    )
+    assert "memfbo" in str(error.value)
+    assert "\n" not in str(error.value)
+    build_task(read_config(None, ["problem=once", "algorithm=memfbo"]))

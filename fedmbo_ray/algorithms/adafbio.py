@@ -51,8 +51,8 @@ class AdaFBiO:
         heterogeneity=False,
     )
 
-    step_size: StepSize = Constant(0.01)  # γ
-    lower_step_size: StepSize = Constant(0.2)  # λ
+    step_size: StepSize = Constant(0.002)  # γ
+    lower_step_size: StepSize = Constant(0.03)  # λ
     rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
     momentum: NonNegative = 1.0  # c₂, of the hypergradient
     lower_momentum: NonNegative = 1.0  # c₁, of ∇_y g
@@ -61,7 +61,7 @@ class AdaFBiO:
     local_steps: Count = 4  # τ
     terms: Count = 5  # N
     batch_size: Count = 32
-    smoothness: NeumannScale = PowerIteration()  # ℓ
+    smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         return {**start(x, y), "a": torch.zeros_like(x), "b": y.new_zeros(())}

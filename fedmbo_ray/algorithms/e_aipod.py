@@ -23,9 +23,9 @@ class EAiPOD(DoubleLoop):
         participation="full",
     )
 
-    lower: ProxSkip = ProxSkip(steps=20, probability=0.1, step_size=Constant(0.1), batch_size=32)
+    lower: ProxSkip = ProxSkip(steps=20, probability=0.1, step_size=Constant(0.05), batch_size=32)
     hypergradient: IHGP = IHGP(terms=5, batch_size=32)
     outer: FedOut = FedOut(local_steps=1, batch_size=32)
-    step_size: StepSize = Constant(0.05)
+    step_size: StepSize = Constant(0.02)
     smoothness: NeumannScale = PowerIteration()
     cohort: Literal["fresh", "fixed"] = "fixed"

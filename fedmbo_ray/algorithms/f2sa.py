@@ -43,9 +43,9 @@ class F2SA:
     )
     first_order: ClassVar[bool] = True
 
-    step_size: StepSize = Decay(initial=0.05, power=4 / 7, offset=100.0)  # α
-    lower_step_size: StepSize = Decay(initial=0.03, power=5 / 7, offset=100.0)  # β
-    penalty_step_size: StepSize = Decay(initial=0.3, power=4 / 7, offset=100.0)  # γ
+    step_size: StepSize = Decay(initial=0.02, power=4 / 7, offset=100.0)  # α
+    lower_step_size: StepSize = Decay(initial=0.02, power=5 / 7, offset=100.0)  # β
+    penalty_step_size: StepSize = Decay(initial=0.1, power=4 / 7, offset=100.0)  # γ
     steps: Count = 5  # T
     multiplier: Positive = 5.0  # λ at first
     growth: NonNegative = 0.01  # δ

@@ -92,9 +92,9 @@ class FedBiOAcc:
         "Li, Huang, Huang 2023 (FedBiOAcc)", RECONSTRUCTED, Cost("1", "2*p + 4*q", "2*p + 4*q"), participation="full"
     )
 
-    step_size: StepSize = Constant(0.02)  # α
-    lower_step_size: StepSize = Constant(0.1)  # β
-    system_step_size: StepSize = Constant(0.05)  # ρ
+    step_size: StepSize = Constant(0.01)  # α
+    lower_step_size: StepSize = Constant(0.05)  # β
+    system_step_size: StepSize = Constant(0.02)  # ρ
     rate: StepSize = Decay(initial=1.0, power=1 / 3, offset=100.0)  # η
     momentum: NonNegative = 0.1  # c
     radius: Positive | None = None  # of the ball for v

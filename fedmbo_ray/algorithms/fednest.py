@@ -27,10 +27,10 @@ class FedNest(DoubleLoop):
         Cost("2*T + D + 3", "T*(p + 2*q) + 2*p + q + (1 + D)*q", "T*2*q + (1 + D)*q + 2*p"),
     )
 
-    lower: FedSVRG = FedSVRG(steps=1, local_steps=5, step_size=Constant(0.3), batch_size=32)
+    lower: FedSVRG = FedSVRG(steps=1, local_steps=5, step_size=Constant(0.05), batch_size=32)
     hypergradient: IHGP = IHGP(terms=5, batch_size=32)
     outer: FedOut = FedOut(local_steps=1, batch_size=32)
-    step_size: StepSize = Constant(0.05)
+    step_size: StepSize = Constant(0.02)
     smoothness: NeumannScale = PowerIteration()
     cohort: Literal["fresh", "fixed"] = "fixed"
 
@@ -46,9 +46,9 @@ class FedNestSGD(DoubleLoop):
         heterogeneity=False,
     )
 
-    lower: FedAvg = FedAvg(steps=1, local_steps=5, step_size=Constant(0.3), batch_size=32)
+    lower: FedAvg = FedAvg(steps=1, local_steps=5, step_size=Constant(0.05), batch_size=32)
     hypergradient: IHGP = IHGP(terms=5, batch_size=32)
     outer: FedOut = FedOut(local_steps=1, batch_size=32)
-    step_size: StepSize = Constant(0.05)
+    step_size: StepSize = Constant(0.02)
     smoothness: NeumannScale = PowerIteration()
     cohort: Literal["fresh", "fixed"] = "fixed"

@@ -37,12 +37,12 @@ class LFedNest:
         heterogeneity=False,
     )
 
-    lower: FedAvg = FedAvg(steps=1, local_steps=5, step_size=Constant(0.3), batch_size=32)
-    step_size: StepSize = Constant(0.05)  # α
+    lower: FedAvg = FedAvg(steps=1, local_steps=5, step_size=Constant(0.05), batch_size=32)
+    step_size: StepSize = Constant(0.005)  # α
     local_steps: Count = 1  # τ
     terms: Count = 5  # N
     batch_size: Count = 32
-    smoothness: NeumannScale = PowerIteration()  # ℓ
+    smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         return {"x": x, "y": y, "smoothness": torch.tensor(torch.nan, dtype=y.dtype)}
@@ -68,4 +68,4 @@ class LFedNestSVRG(LFedNest):
         heterogeneity=False,
     )
 
-    lower: FedSVRG = FedSVRG(steps=1, local_steps=5, step_size=Constant(0.3), batch_size=32)  # type: ignore[assignment]
+    lower: FedSVRG = FedSVRG(steps=1, local_steps=5, step_size=Constant(0.05), batch_size=32)  # type: ignore[assignment]

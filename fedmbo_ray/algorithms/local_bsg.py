@@ -100,15 +100,15 @@ class LocalBSGM:
         heterogeneity=False,
     )
 
-    step_size: StepSize = Constant(0.05)  # γ_x
-    lower_step_size: StepSize = Constant(0.3)  # γ_y
+    step_size: StepSize = Constant(0.01)  # γ_x
+    lower_step_size: StepSize = Constant(0.1)  # γ_y
     rate: StepSize = Constant(0.5)  # η
     momentum: NonNegative = 1.0  # a
     lower_momentum: NonNegative = 1.0  # b
     local_steps: Count = 4  # τ
     terms: Count = 5  # N
     batch_size: Count = 32
-    smoothness: NeumannScale = PowerIteration()  # ℓ
+    smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         return start(x, y)
@@ -142,15 +142,15 @@ class LocalBSGVRM:
         heterogeneity=False,
     )
 
-    step_size: StepSize = Constant(0.05)  # γ_x
-    lower_step_size: StepSize = Constant(0.3)  # γ_y
+    step_size: StepSize = Constant(0.01)  # γ_x
+    lower_step_size: StepSize = Constant(0.1)  # γ_y
     rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
     momentum: NonNegative = 1.0  # a
     lower_momentum: NonNegative = 1.0  # b
     local_steps: Count = 4  # τ
     terms: Count = 5  # N
     batch_size: Count = 32
-    smoothness: NeumannScale = PowerIteration()  # ℓ
+    smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
     series: Series = "term"
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:

@@ -1,0 +1,19 @@
+"""Template of an outer step: a class with ``step(clients, x, y, h, step_size)``, which returns the next x."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedmbo_ray.cards import OURS, Card, Cost
+from fedmbo_ray.federation import Clients
+from fedmbo_ray.registry import settings
+
+
+@settings
+class Signed:
+    """x − α·sign(h)."""
+
+    card: ClassVar[Card] = Card("Bernstein et al. 2018 (signSGD)", OURS, Cost("0", "0", "0"))
+
+    def step(self, clients: Clients, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
+        return x - step_size * h.sign()
