@@ -9,28 +9,18 @@ from torch import Tensor
 from fedmbo_ray.algorithms.local_bsg import first_momenta, start, storm_steps
 from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.federation import Clients
-from fedmbo_ray.hypergradients.local_neumann import local_draws
+from fedmbo_ray.hypergradients.local_neumann import Series, local_draws
 from fedmbo_ray.registry import Count, NonNegative, Positive, Probability, settings
 from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
 from fedmbo_ray.smoothness import NeumannScale, PowerIteration
 
 
 def adaptive_steps(
-    problem: Any,
-    batches: Any,
-    x: Tensor,
-    y: Tensor,
-    u: Tensor,
-    w: Tensor,
-    A: Tensor,
-    B: Tensor,
-    smoothness: Tensor,
-    steps: tuple[float, float],
-    weights: tuple[float, float],
+    problem: Any, batches: Any, *point: Tensor, steps: Any, weights: Any, series: Series
 ) -> tuple[Tensor, ...]:
     """LocalBSGVRM's steps, with ηγA⁻¹ and ηλB⁻¹ in place of step sizes."""
-    scaled = (steps[0] / A, steps[1] / B)
-    return storm_steps(problem, batches, x, y, u, w, smoothness, scaled, weights, "term")
+    *rest, A, B = point
+    return storm_steps(problem, batches, *rest, steps=(steps[0] / A, steps[1] / B), weights=weights, series=series)
 
 
 @settings
@@ -62,6 +52,7 @@ class AdaFBiO:
     terms: Count = 5  # N
     batch_size: Count = 32
     smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
+    series: Series = "term"
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         return {**start(x, y), "a": torch.zeros_like(x), "b": y.new_zeros(())}
@@ -70,14 +61,14 @@ class AdaFBiO:
         x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
         smoothness = self.smoothness(clients, x, y, state["smoothness"])
         if clients.round == 0:
-            u, w = first_momenta(self, clients, x, y, smoothness, series="term")
+            u, w = first_momenta(self, clients, x, y, smoothness)
         eta = self.rate(clients)
         a = self.decay * state["a"] + (1 - self.decay) * u * u
         b = self.decay * state["b"] + (1 - self.decay) * w.norm()
         steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
         weights = (weight(self.momentum, eta**2), weight(self.lower_momentum, eta**2))
-        kernel = partial(adaptive_steps, steps=steps, weights=weights)
+        kernel = partial(adaptive_steps, steps=steps, weights=weights, series=self.series)
         draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
         A, B = a.sqrt() + self.damping, b + self.damping
-        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, A, B, smoothness, draw=draw)
+        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, A, B, draw=draw)
         return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness, "a": a, "b": b}

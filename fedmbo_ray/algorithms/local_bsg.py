@@ -32,37 +32,22 @@ def first_directions(
 
 
 def momentum_steps(
-    problem: Any,
-    batches: Any,
-    x: Tensor,
-    y: Tensor,
-    u: Tensor,
-    w: Tensor,
-    smoothness: Tensor,
-    steps: tuple[float, float],
-    weights: tuple[float, float],
+    problem: Any, batches: Any, *point: Tensor, steps: Any, weights: Any, series: Series
 ) -> tuple[Tensor, ...]:
     """u_i ← (1 − aη)u_i + aη Ĥ_i, w_i ← (1 − bη)w_i + bη ∇_y g_i, then a step along both, τ times."""
+    x, y, u, w, smoothness = point
     for samples in local_samples(batches):
-        H, G = directions(problem, samples, x, y, smoothness, "term")
+        H, G = directions(problem, samples, x, y, smoothness, series)
         u, w = u + weights[0] * (H - u), w + weights[1] * (G - w)
         x, y = x - steps[0] * u, y - steps[1] * w
     return x, y, u, w
 
 
 def storm_steps(
-    problem: Any,
-    batches: Any,
-    x: Tensor,
-    y: Tensor,
-    u: Tensor,
-    w: Tensor,
-    smoothness: Tensor,
-    steps: tuple[Any, Any],
-    weights: tuple[float, float],
-    series: Series,
+    problem: Any, batches: Any, *point: Tensor, steps: Any, weights: Any, series: Series
 ) -> tuple[Tensor, ...]:
     """A step along both momenta, then u_i ← Ĥ_i(new) + (1 − aη²)(u_i − Ĥ_i(old)) on the same samples, w_i likewise."""
+    x, y, u, w, smoothness = point
     for samples in local_samples(batches):
         before = directions(problem, samples, x, y, smoothness, series)
         x, y = x - steps[0] * u, y - steps[1] * w
@@ -72,10 +57,11 @@ def storm_steps(
     return x, y, u, w
 
 
-def first_momenta(method: Any, clients: Clients, *point: Tensor, series: Series) -> Any:
+def first_momenta(method: Any, clients: Clients, *point: Tensor) -> Any:
     """ū and w̄ at the starting point, in a communication of their own."""
     draw = local_draws(method.terms, method.batch_size, more=1)
-    return clients.mean(partial(first_directions, series=series), clients.everyone(), *point, draw=draw)
+    kernel = partial(first_directions, series=method.series)
+    return clients.mean(kernel, clients.everyone(), *point, draw=draw)
 
 
 def start(x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -109,48 +95,6 @@ class LocalBSGM:
     terms: Count = 5  # N
     batch_size: Count = 32
     smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
-
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
-        return start(x, y)
-
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
-        smoothness = self.smoothness(clients, x, y, state["smoothness"])
-        if clients.round == 0:
-            u, w = first_momenta(self, clients, x, y, smoothness, series="term")
-        eta = self.rate(clients)
-        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
-        weights = (weight(self.momentum, eta), weight(self.lower_momentum, eta))
-        kernel = partial(momentum_steps, steps=steps, weights=weights)
-        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
-        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, draw=draw)
-        return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}
-
-
-@settings
-class LocalBSGVRM:
-    """LocalBSGM with STORM momenta (LocalBSGVR in the paper's Table 1), η decaying like k^{-1/3}.
-
-    Reconstructed; not checked against the paper's text.
-    """
-
-    card: ClassVar[Card] = Card(
-        "Gao 2022 (LocalBSGVRM)",
-        RECONSTRUCTED,
-        Cost("1", "2*p + 2*q + 1", "2*p + 2*q"),
-        participation="full",
-        heterogeneity=False,
-    )
-
-    step_size: StepSize = Constant(0.01)  # γ_x
-    lower_step_size: StepSize = Constant(0.1)  # γ_y
-    rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
-    momentum: NonNegative = 1.0  # a
-    lower_momentum: NonNegative = 1.0  # b
-    local_steps: Count = 4  # τ
-    terms: Count = 5  # N
-    batch_size: Count = 32
-    smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
     series: Series = "term"
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
@@ -160,11 +104,31 @@ class LocalBSGVRM:
         x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
         smoothness = self.smoothness(clients, x, y, state["smoothness"])
         if clients.round == 0:
-            u, w = first_momenta(self, clients, x, y, smoothness, series=self.series)
+            u, w = first_momenta(self, clients, x, y, smoothness)
+        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
+        x, y, u, w = clients.mean(self._kernel(clients), clients.everyone(), x, y, u, w, smoothness, draw=draw)
+        return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}
+
+    def _kernel(self, clients: Clients) -> Any:
+        eta = self.rate(clients)
+        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
+        weights = (weight(self.momentum, eta), weight(self.lower_momentum, eta))
+        return partial(momentum_steps, steps=steps, weights=weights, series=self.series)
+
+
+@settings
+class LocalBSGVRM(LocalBSGM):
+    """LocalBSGM with STORM momenta (LocalBSGVR in the paper's Table 1), η decaying like k^{-1/3}.
+
+    Reconstructed; not checked against the paper's text.
+    """
+
+    card: ClassVar[Card] = LocalBSGM.card._replace(paper="Gao 2022 (LocalBSGVRM)")
+
+    rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
+
+    def _kernel(self, clients: Clients) -> Any:
         eta = self.rate(clients)
         steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
         weights = (weight(self.momentum, eta**2), weight(self.lower_momentum, eta**2))
-        kernel = partial(storm_steps, steps=steps, weights=weights, series=self.series)
-        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
-        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, draw=draw)
-        return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}
+        return partial(storm_steps, steps=steps, weights=weights, series=self.series)
