@@ -17,10 +17,12 @@ NOBODY = np.empty(0, dtype=np.int64)
 class Availability(Protocol):
     """Turns the wish for `size` clients into the cohort that answers; at least one client always does.
 
-    With `complete`, no slot may be left out.
+    With `complete`, no slot may be left out. `wait` is how long a cohort that is asked again takes.
     """
 
     def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids: ...
+
+    def wait(self, rng: np.random.Generator, size: int) -> float: ...
 
 
 class AlwaysAvailable:
@@ -28,6 +30,9 @@ class AlwaysAvailable:
 
     def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids:
         return pick(size, NOBODY)
+
+    def wait(self, rng: np.random.Generator, size: int) -> float:
+        return 0.0
 
 
 @settings
@@ -66,6 +71,11 @@ class Unreliable:
                 delays[lost] = self.delays(rng, int(lost.sum()))
         meter.waited += float(delays.max())
         return cohort
+
+    def wait(self, rng: np.random.Generator, size: int) -> float:
+        """The slowest of `size` clients that answer, at the deadline at last."""
+        delays = self.delays(rng, size)
+        return float(delays[np.isfinite(delays)].max(initial=0.0))
 
     def delays(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
         """Seconds until each of `size` clients answers; inf for one that does not."""

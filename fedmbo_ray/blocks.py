@@ -49,6 +49,8 @@ def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: to
     axes = (0, *(None for _ in shared), *(0 for _ in each))
     outputs = _wrap(vmap(lambda batch, *args: job.kernel(problem, batch, *args), axes)(batches, *shared, *each))
     uploaded = len(outputs) - job.own
+    if job.own and [out.shape for out in outputs[uploaded:]] != [rows.shape for rows in each[len(each) - job.own :]]:
+        raise ValueError(f"a kernel must return its {job.own} own row(s), each of its shape, after what it uploads")
     return tuple(out.sum(0) if job.summed and i < uploaded else out for i, out in enumerate(outputs))
 
 

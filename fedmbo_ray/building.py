@@ -85,5 +85,6 @@ def build_federation(config: RunConfig, task: Task, backend: Any) -> Federation:
         rounds=config.rounds,
         replace=clients.replace,
         block_size=clients.block_size,
+        seed=config.seed,
         availability=clients.availability or AlwaysAvailable(),
     )

@@ -39,7 +39,8 @@ LEGEND = (
     """
 Costs are per round (of a component: per call) and per participating client; x has p floats, y has q. T steps below,
 N Neumann terms, Q steps on a linear system; random: D uniform on {0, …, N−1} (D_max, D_mean over a cohort's columns),
-R counted as it comes. "differ": whether it converges to the right point when clients differ. Status:
+R counted as it comes. "differ": whether it stops at the
+right point when clients differ (drift: off by the order of its local steps). A lone 1 down is ℓ. Status:
 """
     + "; ".join(f"{word}: {meaning}" for word, meaning in STATUS.items())
     + """.
@@ -60,7 +61,7 @@ class Entry(NamedTuple):
     floats_down: str | None
     floats_up: str | None
     participation: str | None
-    heterogeneity: bool | None
+    heterogeneity: str | None
     parameters: dict[str, Any]
     package: str
 
@@ -122,9 +123,7 @@ def tables(found: list[Entry]) -> list[Table]:
         costly = any(each.communications for each in rows)
         table = Table(title=kind, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("name", no_wrap=True)
-        for column in (
-            ("communications", "floats down", "floats up", "clients", "differ") if costly else ("what it is",)
-        ):
+        for column in COSTS if costly else ("what it is",):
             table.add_column(column)
         table.add_column("paper")
         table.add_column("status")
@@ -139,7 +138,7 @@ def _costs(each: Entry) -> list[str]:
         return ["the sum of its parts", "", "", "", ""] if each.kind == "algorithm" else [""] * 5
     formulas = [each.communications, each.floats_down or "", each.floats_up or ""]
     clients = PARTICIPATION[each.participation or "partial"]
-    return [*(formula.replace("*", "·") for formula in formulas), clients, "yes" if each.heterogeneity else "no"]
+    return [*(formula.replace("*", "·") for formula in formulas), clients, each.heterogeneity or ""]
 
 
 def details(each: Entry) -> str:

@@ -16,18 +16,6 @@ Clients = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Draw:
-    """What a client samples for one kernel: `size` independent samples of `split`, or all it has (None).
-
-    With `count`, that many batches, stacked on a first axis; None means one batch and no such axis.
-    """
-
-    split: Split
-    size: int | None
-    count: int | None = None
-
-
-@dataclass(frozen=True)
 class Integers:
     """Numbers that a client draws for itself, uniform on {0, …, below − 1}; with `count`, that many."""
 
@@ -41,13 +29,42 @@ class Integers:
 
 @dataclass(frozen=True)
 class Trait:
-    """A number that a client has (its speed, say): uniform on {0, …, below − 1} over clients, always the same."""
+    """A number that belongs to a client (its speed, say): uniform on {low, …, high}, the same all through a run."""
 
-    below: int
+    low: int
+    high: int
+    seed: int = 0
+
+    def of(self, clients: Clients) -> NDArray[np.int64]:
+        seeds = fold(np.array([self.seed % 2**64], dtype=np.uint64), clients)
+        return self.low + indices(seeds, 1, np.full(len(clients), self.high - self.low + 1))[:, 0]
 
     def draw(self, clients: Clients, seeds: Seeds, device: torch.device) -> Tensor:
-        own = fold(np.zeros(1, dtype=np.uint64), clients)
-        return Integers(self.below).draw(clients, own, device)
+        return torch.from_numpy(self.of(clients)).to(device)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a client samples for one kernel: `size` independent samples of `split`, or all it has (None).
+
+    With `count`, that many batches, stacked on a first axis; None means one batch and no such axis. Where the
+    count is a client's own (a Trait), the stack is as high as the largest, and the rest of it is not used.
+    """
+
+    split: Split
+    size: int | None
+    count: int | Trait | None = None
+
+    @property
+    def height(self) -> int:
+        """Of the stack."""
+        if isinstance(self.count, Trait):
+            return self.count.high
+        return 1 if self.count is None else self.count
+
+    def batches(self, clients: Clients) -> NDArray[np.int64]:
+        """How many batches each client uses."""
+        return self.count.of(clients) if isinstance(self.count, Trait) else np.full(len(clients), self.height)
 
 
 class Batch(NamedTuple):
@@ -62,6 +79,10 @@ class Batch(NamedTuple):
         """The samples of all slots as one batch: its mean loss is the slots' mean loss."""
         inputs, targets, rows, weights = (field.flatten(0, 1) for field in self)
         return Batch(inputs, targets, rows, weights / len(self.weights))
+
+    def repeated(self, count: int) -> "Batch":
+        """Every slot's batch as a stack of `count` equal ones."""
+        return Batch(*(field.unsqueeze(1).expand(-1, count, *field.shape[1:]) for field in self))
 
     def mean(self, losses: Tensor) -> Tensor:
         """The weighted mean of the samples' losses."""
@@ -144,15 +165,16 @@ class ArrayClients:
         if draw.size is None:
             picked = np.minimum(np.arange(size.max()), size[:, None] - 1)
             weights = (np.arange(size.max()) < size[:, None]) / size[:, None]
-            return self.take(rows.order[start + picked], torch.from_numpy(weights).to(self.dtype), device)
-        chosen = rows.order[start + indices(seeds, draw.size * (draw.count or 1), size)]
-        shape = (len(clients), draw.size) if draw.count is None else (len(clients), draw.count, draw.size)
+            batch = self.take(rows.order[start + picked], torch.from_numpy(weights).to(self.dtype), device)
+            return batch if draw.count is None else batch.repeated(draw.height)
+        chosen = rows.order[start + indices(seeds, draw.size * draw.height, size)]
+        shape = (len(clients), draw.size) if draw.count is None else (len(clients), draw.height, draw.size)
         return self.take(chosen.reshape(shape), torch.full(shape, 1 / draw.size, dtype=self.dtype), device)
 
     def samples(self, clients: Clients, draw: Draw) -> int:
         if draw.size is None:
-            return int(self.splits[draw.split].size[clients].sum())
-        return len(clients) * draw.size * (draw.count or 1)
+            return int((self.splits[draw.split].size[clients] * draw.batches(clients)).sum())
+        return draw.size * int(draw.batches(clients).sum())
 
     def take(self, rows: NDArray[np.int64], weights: Tensor, device: torch.device) -> Batch:
         inputs = self.standardized(torch.from_numpy(self.inputs[rows]).to(device))

@@ -60,6 +60,7 @@ class Federation:
     rounds: int  # K
     replace: bool = True
     block_size: int = 5
+    seed: int = 0  # of what clients are, rather than draw
     availability: Availability = field(default_factory=AlwaysAvailable)
     meter: Meter = field(default_factory=Meter)
 
@@ -73,8 +74,9 @@ class Clients:
 
     def __init__(self, federation: Federation, rng: np.random.Generator, round: int) -> None:
         self.federation, self.rng, self.round = federation, rng, round
-        self.told: tuple[Cohort | None, list[Tensor]] = (None, [])
+        self.told: dict[int, tuple[Cohort, list[Tensor]]] = {}
         self.held: Cohort | None = None
+        self.all: Cohort | None = None
 
     @property
     def num_clients(self) -> int:
@@ -99,24 +101,28 @@ class Clients:
         return federation.availability.cohort(self.rng, self._pick, size, federation.meter)
 
     def everyone(self) -> Cohort:
-        """All m clients, one slot each; those that drop out are asked again until they answer."""
+        """All m clients, one slot each, the same cohort all through the round.
+
+        Those that drop out are asked again until they answer.
+        """
         federation, ids = self.federation, np.arange(self.num_clients)
 
         def missing(size: int, answered: Cohort) -> Cohort:
             return np.setdiff1d(ids, answered)
 
-        return federation.availability.cohort(self.rng, missing, len(ids), federation.meter, complete=True)
+        if self.all is None:
+            self.all = federation.availability.cohort(self.rng, missing, len(ids), federation.meter, complete=True)
+        return self.all
 
-    def some_of(self, everyone: Cohort) -> Cohort:
-        """A fresh cohort of n clients, who know what `everyone` was told in the last communication."""
-        cohort, (last, known) = self.sample(), self.told
-        self.told = (cohort, known if last is everyone else [])
+    def knowing(self, cohort: Cohort, *known: Tensor) -> Cohort:
+        """The cohort, whose clients know some shared tensors from before: from an earlier round, or as others' part."""
+        self.told[_key(cohort)] = (cohort, [*self._known(cohort), *known])
         return cohort
 
-    def with_one_cohort(self) -> "Clients":
-        """The same clients with one cohort, sampled now, for every communication."""
+    def with_one_cohort(self, cohort: Cohort) -> "Clients":
+        """The same clients with one cohort (or the first of it) for every communication."""
         clients = Clients(self.federation, self.rng, self.round)
-        clients.held = self.sample()
+        clients.told, clients.held = self.told, cohort
         return clients
 
     def _pick(self, size: int, taken: Cohort) -> Cohort:
@@ -130,52 +136,59 @@ class Clients:
     ) -> Any:
         """What each slot's client returns, stacked in slot order. Row i of each tensor in `each` goes to slot i.
 
-        So do the rows in `own`, but those are the client's own memory: nothing is sent, and the kernel
-        returns what becomes of them after what it uploads.
+        Tensors in `own` are the memory of all m clients, one row each. Nothing of it is sent: a client's kernel
+        gets its row, and returns what becomes of it after what it uploads; the new memory comes back last.
         """
-        results = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each, own)
-        return _unwrap([torch.cat(parts) for parts in zip(*results, strict=True)])
+        results, memory = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each, own)
+        return _unwrap([torch.cat(parts) for parts in zip(*results, strict=True)] + memory)
 
     def mean(
         self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), own: Any = (), draw: Draws
     ) -> Any:
         """The mean over the slots of what clients upload, reduced where it is computed; `own` as in `map`."""
-        results = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each, own)
-        columns = list(zip(*results, strict=True))
-        uploaded = len(columns) - len(_rows(own))
-        means = [_total(parts) / len(cohort) for parts in columns[:uploaded]]
-        return _unwrap(means + [torch.cat(parts) for parts in columns[uploaded:]])
+        results, memory = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each, own)
+        return _unwrap([_total(parts) / len(cohort) for parts in zip(*results, strict=True)] + memory)
 
-    def _communicate(self, job: Job, cohort: Cohort, each: Any, own: Any) -> list[tuple[Tensor, ...]]:
+    def _communicate(
+        self, job: Job, cohort: Cohort, each: Any, own: Any
+    ) -> tuple[list[tuple[Tensor, ...]], list[Tensor]]:
+        """What the blocks' clients upload, and the memory after it."""
         each, own = _rows(each), _rows(own)
         job = job._replace(shared=tuple(map(as_tensor, job.shared)), own=len(own))
+        if _key(cohort) in self.told:  # asked again; when it was sampled, its answer was waited for
+            self.federation.meter.waited += self.federation.availability.wait(self.rng, len(cohort))
         seeds = draw_seeds(self.rng, len(cohort))
+        rows = (*each, *(memory[cohort] for memory in own))
         width = self.federation.block_size
         cuts = [slice(start, start + width) for start in range(0, len(cohort), width)]
-        blocks = [Block(cohort[cut], seeds[cut], tuple(rows[cut] for rows in (*each, *own))) for cut in cuts]
+        blocks = [Block(cohort[cut], seeds[cut], tuple(each[cut] for each in rows)) for cut in cuts]
         results = self.federation.backend.run(job, blocks)
         self.federation.meter.count(self.federation.data, job, self._news(cohort, job.shared), blocks, results)
-        return results
+        uploads = [result[: len(result) - len(own)] for result in results]
+        kept = zip(*(result[len(result) - len(own) :] for result in results), strict=True)
+        return uploads, [remembered(memory, cohort, torch.cat(new)) for memory, new in zip(own, kept, strict=True)]
 
     def _news(self, cohort: Cohort, shared: tuple[Tensor, ...]) -> int:
-        """How many floats of `shared` the cohort was not told in the communication before."""
-        last, known = self.told
-        known = known if cohort is last else []
+        """How many floats of `shared` the cohort was not told before in this round."""
+        known = self._known(cohort)
         news = [part for part in shared if not any(part is each for each in known)]
-        self.told = (cohort, known + news)
+        self.told[_key(cohort)] = (cohort, known + news)
         return sum(part.numel() for part in news)
 
+    def _known(self, cohort: Cohort) -> list[Tensor]:
+        return self.told[_key(cohort)][1] if _key(cohort) in self.told else []
 
-def last_slots(cohort: Cohort) -> Tensor:
-    """For each client of a cohort, in the order of ids, the last slot that it fills."""
-    _, last = np.unique(cohort[::-1], return_index=True)
-    return torch.from_numpy(len(cohort) - 1 - last)
+
+def _key(cohort: Cohort) -> int:
+    """The identity of a cohort, which its first few clients share; two cohorts differ, even with the same clients."""
+    return id(cohort if cohort.base is None else cohort.base)
 
 
 def remembered(memory: Tensor, cohort: Cohort, rows: Tensor) -> Tensor:
-    """The clients' memory, of m rows, with those of a cohort replaced; a client in two slots keeps the last one's."""
-    memory, last = memory.clone(), last_slots(cohort)
-    memory[torch.from_numpy(cohort)[last]] = rows[last]
+    """The clients' memory with the rows of a cohort replaced; a client in two slots keeps the last one's."""
+    clients, last = np.unique(cohort[::-1], return_index=True)
+    memory = memory.clone()
+    memory[torch.from_numpy(clients)] = rows[torch.from_numpy(len(cohort) - 1 - last)]
     return memory
 
 

@@ -41,7 +41,8 @@ def local_steps(problem: Any, batches: Any, x: Tensor, y: Tensor, h: Tensor, ste
 class FedOut:
     """The mean over a cohort of x_i after τ local steps, in which only the direct gradient ∇_x f_i is taken anew.
 
-    With τ = 1 it is the plain step, at the price of a communication.
+    Each step has size α, so together they go about τ times as far as one. With τ = 1 it is the plain step, at the
+    price of a communication.
     """
 
     card: ClassVar[Card] = Card("Tarzanagh et al. 2022 (FedNest)", CODE, Cost("1", "2*p + q", "p"))

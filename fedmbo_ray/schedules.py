@@ -1,11 +1,13 @@
 """Step sizes as functions of the round: constant, scaled as in Theorem 1, or decaying."""
 
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from annotated_types import Ge, Le
+from pydantic import BeforeValidator
 
+from fedmbo_ray.data import Trait
 from fedmbo_ray.federation import Clients
-from fedmbo_ray.registry import Component, ConfigError, Positive, Registry, settings
+from fedmbo_ray.registry import Component, ConfigError, Count, Positive, Registry, settings
 
 
 class Schedule(Protocol):
@@ -44,6 +46,29 @@ class Decay:
 
     def __call__(self, clients: Clients) -> float:
         return self.initial / float(1 + clients.round / self.offset) ** self.power
+
+
+@settings
+class LocalSteps:
+    """How many local steps τ_i client i takes: its own number, between `fewest` and `most`."""
+
+    fewest: Count
+    most: Count
+
+    def __post_init__(self) -> None:
+        if self.fewest > self.most:
+            raise ValueError(f"`fewest <= most` must hold, but got fewest={self.fewest}, most={self.most}")
+
+    def of(self, clients: Clients) -> Trait:
+        return Trait(self.fewest, self.most, clients.federation.seed)
+
+
+def _range(steps: Any) -> Any:
+    return {"fewest": steps, "most": steps} if isinstance(steps, int) and not isinstance(steps, bool) else steps
+
+
+# In a config a number, the same for all, or {fewest: 1, most: 5}.
+StepsPerClient = Annotated[LocalSteps, BeforeValidator(_range)]
 
 
 def weight(momentum: float, factor: float) -> float:

@@ -18,6 +18,11 @@ class Smoothness(Protocol):
         ...
 
 
+def unmeasured(y: Tensor) -> Tensor:
+    """ℓ before the first round."""
+    return torch.tensor(torch.nan, dtype=y.dtype)
+
+
 @settings
 class Given:
     """A number that is known, or tuned."""

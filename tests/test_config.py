@@ -217,8 +217,8 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
         (["algorithm=fednest", "algorithm.outer.local_step=2"], "did you mean 'local_steps'?"),
         (["algorithm=simfb"], "did you mean 'simfbo'?"),
         (
-            ["algorithm=simfbo", "algorithm.local_steps=2", "algorithm.fewest_local_steps=3"],
-            "`fewest_local_steps <= local_steps`",
+            ["algorithm=simfbo", "algorithm.local_steps=2", "algorithm.local_steps.fewest=3"],
+            "`fewest <= most` must hold",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_method_takes_its_own_defaults_and_the_changes_to_them() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "double_loop"])
-def test_every_method_runs_by_its_name_alone(name: str) -> None:
+def test_every_method_is_built_by_its_name_alone(name: str) -> None:
     participation = ALGORITHMS[name].card.participation
     m, n = {"one": (1, 1), "full": (20, 20)}.get(participation, (20, 6))
     words = [f"algorithm={name}", f"clients.num_clients={m}", f"clients.cohort_size={n}", "data.partition=iid"]

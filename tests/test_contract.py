@@ -15,6 +15,7 @@ from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.building import build_federation, build_task
 from fedmbo_ray.cards import Cost
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.hypergradients import HYPERGRADIENTS
 from fedmbo_ray.lower import LOWER
 from fedmbo_ray.outer import OUTER
@@ -24,9 +25,10 @@ from fedmbo_ray.schedules import SCHEDULES
 from fedmbo_ray.smoothness import SMOOTHNESS
 
 # Values of the parameters that a component may require, and where a component needs others.
-TYPICAL = {"steps": 2, "local_steps": 3, "fewest_local_steps": 1, "terms": 3, "batch_size": 4, "step_size": 0.1}
+TYPICAL = {"steps": 2, "local_steps": 3, "terms": 3, "batch_size": 4, "step_size": 0.1}
 SPECIAL: dict[str, dict[str, Any]] = {
     "accelerated_sgd": {"strong_convexity": 0.001, "damping": 40},
+    "fedlin": {"local_steps": {"fewest": 1, "most": 3}},
     "proxskip": {"steps": 6, "probability": 0.4},
     "linear_sgd": {"steps": 4, "step_size": 0.02},
     "exact": {"tolerance": 1e-6},
@@ -96,12 +98,13 @@ def config_for(name: str, problem: str, m: int = 20, n: int = 6, **changes: Any)
     return tiny_config(problem, algorithm=algorithm(name), clients=clients, **more)
 
 
-def final_state(config: Any, backend: Any = None, rounds: int = 2) -> dict[str, torch.Tensor]:
+def final_state(config: Any, backend: Any = None, rounds: int = 2, seed: int = 0) -> dict[str, torch.Tensor]:
+    """After some rounds, whose randomness comes from `seed`; the task and the starting point do not."""
     task = build_task(config)
     fed = build_federation(config, task, backend or InProcess(task.problem, task.data))
     state = config.algorithm.init(*task.problem.init(stream(config.seed, "init")), task.data.num_clients)
     for k in range(rounds):
-        state = config.algorithm.round(fed.clients(stream(config.seed, "round", k), k), state)
+        state = config.algorithm.round(fed.clients(stream(seed, "round", k), k), state)
     return state
 
 
@@ -118,8 +121,7 @@ def test_same_seed_same_bits_and_nothing_global_touched(name: str, problem: str)
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
     assert same(first, final_state(config))
-    other = final_state(config.model_copy(update={"seed": 1}), rounds=1)
-    assert not torch.equal(first["x"], other["x"])
+    assert not torch.equal(first["x"], final_state(config, seed=1)["x"])
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +230,7 @@ def measured(fed: Any, call: Any) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in ("lower", "hypergradient") for name in REGISTRIES[kind]]
+    ("kind", "name"), [(kind, name) for kind in ("lower", "hypergradient", "outer") for name in REGISTRIES[kind]]
 )
 def test_a_component_sends_what_its_card_says(kind: str, name: str) -> None:
     component = construct(REGISTRIES[kind][name], parameters(kind, name))
@@ -237,11 +239,12 @@ def test_a_component_sends_what_its_card_says(kind: str, name: str) -> None:
     fed = federation(task, n, block_size=4)
     x, y = task.problem.init(stream(0))
     state = memory.start(component, kind, y, m)
-    arguments = (fed.clients(stream(1)), x, y, *([torch.tensor(1.0, dtype=y.dtype)] if kind == "hypergradient" else []))
-    run = component.solve if kind == "lower" else component.estimate
+    more = {"lower": (), "hypergradient": (torch.tensor(1.0, dtype=y.dtype),), "outer": (torch.ones_like(x), 0.1)}
+    arguments = (fed.clients(stream(1)), x, y, *more[kind])
+    run = {"lower": "solve", "hypergradient": "estimate", "outer": "step"}[kind]
     letters = {"T": getattr(component, "steps", 0), "N": getattr(component, "terms", 0), "m": m}
     letters["Q"] = letters["T"]
-    seen = measured(fed, lambda: memory.call(run, kind, state, *arguments))
+    seen = measured(fed, lambda: memory.call(getattr(component, run), kind, state, *arguments))
     assert seen in formulas(component.card.cost, letters, n)
 
 
@@ -275,11 +278,29 @@ def test_one_cohort_for_all_communications_is_told_x_and_y_once() -> None:
     task, n, terms = small_quadratic(20), 6, 3
     fed = federation(task, n)
     x, y = task.problem.init(stream(0))
-    clients = fed.clients(stream(4)).with_one_cohort()
+    clients = fed.clients(stream(4))
+    clients = clients.with_one_cohort(clients.sample())
     HYPERGRADIENTS["ihgp"](terms=terms, batch_size=1).estimate(clients, x, y, torch.tensor(1.0, dtype=torch.float64))
     hops = fed.meter.communications - 2
     assert hops > 0
     assert fed.meter.floats_down == n * (p + q + (hops + 1) * q)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if " " not in name])
+def test_a_method_that_needs_everyone_asks_everyone(name: str, monkeypatch) -> None:
+    """In every communication, also with `clients.replace`; ℓ is measured by a sample."""
+    config = config_for(name, "quadratic", 20, 6)
+    if config.algorithm.card.participation != "full":
+        return
+    asked = []
+    communicate = Clients._communicate
+    monkeypatch.setattr(
+        Clients,
+        "_communicate",
+        lambda self, job, cohort, *rest: asked.append(cohort) or communicate(self, job, cohort, *rest),
+    )
+    final_state(config)
+    assert all(sorted(cohort) == list(range(20)) for cohort in asked)
 
 
 def test_every_entry_has_a_card_and_reconstructed_ones_say_so() -> None:

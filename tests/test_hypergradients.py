@@ -27,7 +27,8 @@ def estimates(task: Task, estimator, n: int, repeats: int, cohort: str = "fresh"
     found = []
     for repeat in range(repeats):
         clients = fed.clients(stream(1, n, repeat))
-        found.append(estimator.estimate(clients.with_one_cohort() if cohort == "fixed" else clients, x, y, ONE))
+        clients = clients.with_one_cohort(clients.sample()) if cohort == "fixed" else clients
+        found.append(estimator.estimate(clients, x, y, ONE))
     return torch.stack(found)
 
 

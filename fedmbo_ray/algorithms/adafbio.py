@@ -29,7 +29,8 @@ class AdaFBiO:
 
     a ← ϱa + (1 − ϱ)ū∘ū, A = diag(√a + ρ);  b ← ϱb + (1 − ϱ)‖w̄‖, B = b + ρ, both frozen between averages. The
     hypergradients are each client's own, so it is biased where clients differ (see LFedNest), whatever Table 1 of
-    the FedMBO paper ticks. The first round has one more communication, for the momenta to start with.
+    the FedMBO paper ticks. η changes from round to round only. The first round has one more
+    communication, for the (averaged) momenta to start with.
     Reconstructed; not checked against the paper's text.
     """
 
@@ -38,7 +39,7 @@ class AdaFBiO:
         RECONSTRUCTED,
         Cost("1", "3*p + 2*q + 2", "2*p + 2*q"),
         participation="full",
-        heterogeneity=False,
+        heterogeneity="no",
     )
 
     step_size: StepSize = Constant(0.002)  # γ

@@ -11,7 +11,7 @@ from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_through, grad_y_lower, grad_y_upper, hessian_yy
 from fedmbo_ray.registry import Count, settings
 from fedmbo_ray.schedules import Constant, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
 
 
 def both_gradients(problem: Any, batch: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,7 @@ class AggITD:
     smoothness: NeumannScale = PowerIteration()  # ℓ
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
-        return {"x": x, "y": y, "smoothness": torch.tensor(torch.nan, dtype=y.dtype)}
+        return {"x": x, "y": y, "smoothness": unmeasured(y)}
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         x, y = state["x"], state["y"]

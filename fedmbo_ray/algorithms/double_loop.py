@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from fedmbo_ray import memory
@@ -12,7 +11,7 @@ from fedmbo_ray.lower import Lower
 from fedmbo_ray.outer import OuterStep, Plain
 from fedmbo_ray.registry import settings
 from fedmbo_ray.schedules import StepSize
-from fedmbo_ray.smoothness import NeumannScale
+from fedmbo_ray.smoothness import NeumannScale, unmeasured
 
 
 @settings
@@ -27,13 +26,13 @@ class DoubleLoop:
     step_size: StepSize  # α
     smoothness: NeumannScale  # ℓ
     outer: OuterStep = Plain()
-    cohort: Literal["fresh", "fixed"] = "fresh"  # of the upper level: one per communication, or one for all of a round
+    cohort: Literal["fresh", "fixed", "all"] = "fresh"  # above: one per communication, one for a round, all clients
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         return {
             "x": x,
             "y": y,
-            "smoothness": torch.tensor(torch.nan, dtype=y.dtype),
+            "smoothness": unmeasured(y),
             **memory.start(self.lower, "lower", y, num_clients),
             **memory.start(self.hypergradient, "hypergradient", y, num_clients),
         }
@@ -42,7 +41,13 @@ class DoubleLoop:
         x, y = state["x"], state["y"]
         y, below = memory.call(self.lower.solve, "lower", state, clients, x, y)
         smoothness = self.smoothness(clients, x, y, state["smoothness"])
-        cohort = clients.with_one_cohort() if self.cohort == "fixed" else clients
-        h, above = memory.call(self.hypergradient.estimate, "hypergradient", state, cohort, x, y, smoothness)
-        x = self.outer.step(cohort, x, y, h, self.step_size(clients))
+        chosen = self._chosen(clients)
+        h, above = memory.call(self.hypergradient.estimate, "hypergradient", state, chosen, x, y, smoothness)
+        x = self.outer.step(chosen, x, y, h, self.step_size(clients))
         return {"x": x, "y": y, "smoothness": smoothness, **below, **above}
+
+    def _chosen(self, clients: Clients) -> Clients:
+        """The clients that the upper level meets."""
+        if self.cohort == "fresh":
+            return clients
+        return clients.with_one_cohort(clients.everyone() if self.cohort == "all" else clients.sample())

@@ -14,12 +14,16 @@ from fedmbo_ray.smoothness import NeumannScale, PowerIteration
 
 @settings
 class EAiPOD(DoubleLoop):
-    """Consensus below as an equality constraint, met by ProxSkip at random times; the upper level is FedNest's."""
+    """Consensus below as an equality constraint, met by ProxSkip at random times; the upper level is FedNest's, of all.
+
+    Departures from the authors' code: y_i are averaged before the upper level, which the code evaluates at each y_i;
+    and IHGP has its random depth, where the code takes a fixed number of steps.
+    """
 
     card: ClassVar[Card] = Card(
         "Xiao, Shen, Yin, Chen 2023 (AiPOD)",
         CODE,
-        Cost("R + D + 3", "p + R*q + 2*p + q + (1 + D)*q", "R*q + (1 + D)*q + 2*p"),
+        Cost("R + D + 3", "2*p + (R + D + 2)*q", "(R + D + 1)*q + 2*p"),
         participation="full",
     )
 
@@ -28,4 +32,4 @@ class EAiPOD(DoubleLoop):
     outer: FedOut = FedOut(local_steps=1, batch_size=32)
     step_size: StepSize = Constant(0.02)
     smoothness: NeumannScale = PowerIteration()
-    cohort: Literal["fresh", "fixed"] = "fixed"
+    cohort: Literal["fresh", "fixed", "all"] = "all"

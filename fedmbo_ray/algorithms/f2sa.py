@@ -9,32 +9,32 @@ from fedmbo_ray.cards import CODE, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.oracles import grad_x_upper, grad_y_lower, grad_y_upper, grads_lower
-from fedmbo_ray.registry import Count, NonNegative, Positive, settings
+from fedmbo_ray.registry import Count, Positive, settings
 from fedmbo_ray.schedules import Decay, StepSize
 
 
 def lower_directions(
     problem: Any, batch: Any, x: Tensor, y: Tensor, z: Tensor, multiplier: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """∇_y f_i(x, y) + λ∇_y g_i(x, y), and ∇_y g_i(x, z)."""
-    validation, train = batch
-    penalty = multiplier * grad_y_lower(problem, train, x, y)
-    return grad_y_upper(problem, validation, x, y) + penalty, grad_y_lower(problem, train, x, z)
+    """∇_y g_i(x, y), and ∇_y f_i(x, z) + λ∇_y g_i(x, z), on independent batches."""
+    validation, first, second = batch
+    penalised = grad_y_upper(problem, validation, x, z) + multiplier * grad_y_lower(problem, second, x, z)
+    return grad_y_lower(problem, first, x, y), penalised
 
 
 def upper_direction(problem: Any, batch: Any, x: Tensor, y: Tensor, z: Tensor, multiplier: Tensor) -> Tensor:
-    """∇_x f_i(x, y) + λ(∇_x g_i(x, y) − ∇_x g_i(x, z))."""
+    """∇_x f_i(x, z) + λ(∇_x g_i(x, z) − ∇_x g_i(x, y)), both ∇_x g_i on one batch."""
     validation, train = batch
-    g_x = grads_lower(problem, train, x, y)[0] - grads_lower(problem, train, x, z)[0]
-    return grad_x_upper(problem, validation, x, y) + multiplier * g_x
+    g_x = grads_lower(problem, train, x, z)[0] - grads_lower(problem, train, x, y)[0]
+    return grad_x_upper(problem, validation, x, z) + multiplier * g_x
 
 
 @settings
 class F2SA:
-    """T times y ← y − β mean_C(∇_y f_i + λ∇_y g_i), z ← z − γ mean_C ∇_y g_i(x, z);  then
-    x ← x − α mean_C[∇_x f_i(x, y) + λ(∇_x g_i(x, y) − ∇_x g_i(x, z))];  λ ← λ + δ.
+    """T times y ← y − γ mean_C ∇_y g_i(x, y), z ← z − β mean_C[∇_y f_i + λ∇_y g_i](x, z);  then
+    x ← x − α mean_C[∇_x f_i(x, z) + λ(∇_x g_i(x, z) − ∇_x g_i(x, y))];  λ ← λ + δ.
 
-    At (y, z) = (argmin f + λg, argmin g) the direction is ∇Φ up to O(1/λ). One client is the paper's setting;
+    At (y, z) = (argmin g, argmin f + λg) the direction is ∇Φ up to O(1/λ). One client is the paper's setting;
     with more, every oracle is a mean over a cohort. β must stay below 1/(λℓ).
     """
 
@@ -44,11 +44,11 @@ class F2SA:
     first_order: ClassVar[bool] = True
 
     step_size: StepSize = Decay(initial=0.02, power=4 / 7, offset=100.0)  # α
-    lower_step_size: StepSize = Decay(initial=0.02, power=5 / 7, offset=100.0)  # β
-    penalty_step_size: StepSize = Decay(initial=0.1, power=4 / 7, offset=100.0)  # γ
+    lower_step_size: StepSize = Decay(initial=0.1, power=4 / 7, offset=100.0)  # γ
+    penalty_step_size: StepSize = Decay(initial=0.02, power=5 / 7, offset=100.0)  # β
+    growth: StepSize = Decay(initial=0.01, power=1 / 7, offset=100.0)  # δ
     steps: Count = 5  # T
     multiplier: Positive = 5.0  # λ at first
-    growth: NonNegative = 0.01  # δ
     batch_size: Count = 32
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
@@ -56,10 +56,12 @@ class F2SA:
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         x, y, z, multiplier = (state[name] for name in ("x", "y", "z", "multiplier"))
-        draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
-        beta, gamma = self.lower_step_size(clients), self.penalty_step_size(clients)
+        validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
+        gamma, beta = self.lower_step_size(clients), self.penalty_step_size(clients)
         for _ in range(self.steps):
+            draw = (validation, train, train)
             d_y, d_z = clients.mean(lower_directions, clients.sample(), x, y, z, multiplier, draw=draw)
-            y, z = y - beta * d_y, z - gamma * d_z
-        h = clients.mean(upper_direction, clients.sample(), x, y, z, multiplier, draw=draw)
-        return {"x": x - self.step_size(clients) * h, "y": y, "z": z, "multiplier": multiplier + self.growth}
+            y, z = y - gamma * d_y, z - beta * d_z
+        h = clients.mean(upper_direction, clients.sample(), x, y, z, multiplier, draw=(validation, train))
+        multiplier = multiplier + self.growth(clients)
+        return {"x": x - self.step_size(clients) * h, "y": y, "z": z, "multiplier": multiplier}

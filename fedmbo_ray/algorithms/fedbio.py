@@ -6,30 +6,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedmbo_ray.algorithms.simfbo import projected
+from fedmbo_ray.algorithms.point import NAMES, Point, directions, moved, projected
 from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.data import Draw, unstack
 from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grads_lagrangian
 from fedmbo_ray.registry import Count, NonNegative, Positive, settings
 from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
 
 
-def directions(problem: Any, batch: Any, *point: Tensor) -> tuple[Tensor, ...]:
-    """∇_x f_i − ∇²_xy g_i v, ∇_y g_i and ∇²_yy g_i v − ∇_y f_i: where x, y and v should not go."""
-    d_x, d_y, d_v = grads_lagrangian(problem, batch, *point)
-    return d_x, -d_v, -d_y
-
-
-def moved(point: Any, along: Any, steps: tuple[float, ...]) -> tuple[Tensor, ...]:
-    return tuple(at - step * d for at, step, d in zip(point, steps, along, strict=True))
-
-
-def local_steps(
-    problem: Any, batches: Any, x: Tensor, y: Tensor, v: Tensor, steps: tuple[float, ...]
-) -> tuple[Tensor, ...]:
+def local_steps(problem: Any, batches: Any, *point: Tensor, steps: Any) -> Point:
     """(x_i, y_i, v_i) after τ steps, all three directions at the old point."""
-    point: tuple[Tensor, ...] = (x, y, v)
     for batch in unstack(batches):
         point = moved(point, directions(problem, batch, *point), steps)
     return point
@@ -45,7 +31,11 @@ class FedBiO:
     """
 
     card: ClassVar[Card] = Card(
-        "Li, Huang, Huang 2023 (FedBiO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q"), participation="full"
+        "Li, Huang, Huang 2023 (FedBiO)",
+        RECONSTRUCTED,
+        Cost("1", "p + 2*q", "p + 2*q"),
+        participation="full",
+        heterogeneity="drift",
     )
 
     step_size: StepSize = Constant(0.02)  # α
@@ -65,9 +55,7 @@ class FedBiO:
         return {"x": x, "y": y, "v": v}
 
 
-def storm_steps(
-    problem: Any, batches: Any, *both: Tensor, steps: tuple[float, ...], keep: float, radius: float | None
-) -> tuple[Tensor, ...]:
+def storm_steps(problem: Any, batches: Any, *both: Tensor, steps: Any, keep: float, radius: float | None) -> Point:
     """τ steps along momenta d ← G(new; ξ) + (1 − cη²)(d − G(old; ξ)); returns the point and the momenta."""
     old, d = both[:3], both[3:]
     for batch in unstack(batches):
@@ -83,13 +71,18 @@ def storm_steps(
 class FedBiOAcc:
     """FedBiO along STORM momenta of all three directions, with steps αη, βη, ρη; momenta are averaged, too.
 
-    d ← G(new; ξ) + (1 − cη²)(d − G(old; ξ)), the same samples at both points; η decays like k^{-1/3}, and v is kept in
-    a ball. The first round has one more communication, for the momenta to start with.
+    d ← G(new; ξ) + (1 − cη²)(d − G(old; ξ)), the same samples at both points; η decays like k^{-1/3}, and is constant
+    during a round. With a radius, v is kept in a ball. The first round has one more communication, for the (averaged)
+    momenta to start with.
     Reconstructed; not checked against the paper's text.
     """
 
     card: ClassVar[Card] = Card(
-        "Li, Huang, Huang 2023 (FedBiOAcc)", RECONSTRUCTED, Cost("1", "2*p + 4*q", "2*p + 4*q"), participation="full"
+        "Li, Huang, Huang 2023 (FedBiOAcc)",
+        RECONSTRUCTED,
+        Cost("1", "2*p + 4*q", "2*p + 4*q"),
+        participation="full",
+        heterogeneity="drift",
     )
 
     step_size: StepSize = Constant(0.01)  # α
@@ -106,8 +99,8 @@ class FedBiOAcc:
         return point | {f"d_{name}": torch.zeros_like(value) for name, value in point.items()}
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        eta, everyone, names = self.rate(clients), clients.everyone(), ("x", "y", "v")
-        point, d = ([state[prefix + name] for name in names] for prefix in ("", "d_"))
+        eta, everyone = self.rate(clients), clients.everyone()
+        point, d = ([state[prefix + name] for name in NAMES] for prefix in ("", "d_"))
         if clients.round == 0:
             draw = tuple(Draw(split, self.batch_size) for split in ("validation", "train"))
             d = clients.mean(directions, everyone, *point, draw=draw)

@@ -7,46 +7,40 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from fedmbo_ray.algorithms.fedbio import directions, moved
+from fedmbo_ray.algorithms.point import NAMES, Point, directions, moved
 from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw
+from fedmbo_ray.data import Draw, unstack
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.lower.fedavg import FedAvg
 from fedmbo_ray.oracles import grad_y_through
 from fedmbo_ray.registry import Count, settings
 from fedmbo_ray.schedules import Constant, StepSize
 
-ALL = (Draw("validation", None), Draw("train", None))
-NAMES = ("x", "y", "v")
+
+def changes(problem: Any, batch: Any, *both: Tensor, keep: float) -> Point:
+    """D_i(new) − (1 − ρ)·D_i(old) on the same samples."""
+    after, before = directions(problem, batch, *both[:3]), directions(problem, batch, *both[3:])
+    return tuple(now - keep * then for now, then in zip(after, before, strict=True))
 
 
-def recursion(problem: Any, batches: Any, *both: Tensor, keep: float) -> tuple[Tensor, ...]:
-    """Uploads D_i − (1 − ρ)·(D_i of the round before) for the three directions D; keeps D_i."""
-    point, last = both[:3], both[3:]
-    D = directions(problem, batches, *point)
-    return *(now - keep * before for now, before in zip(D, last, strict=True)), *D
-
-
-def recursive_steps(
-    problem: Any, batches: Any, *both: Tensor, steps: tuple[float, ...], count: int
-) -> tuple[Tensor, ...]:
-    """τ steps along d_i ← d_i + D_i(new) − D_i(old), the first along d itself."""
+def recursive_steps(problem: Any, batches: Any, *both: Tensor, steps: Any) -> Point:
+    """A step along d, then one for each batch along d_i ← d_i + D_i(new) − D_i(old) on its samples."""
     old, d = both[:3], both[3:]
-    for taken in range(1, count + 1):
-        new = moved(old, d, steps)
-        if taken < count:
-            after, before = directions(problem, batches, *new), directions(problem, batches, *old)
-            d = tuple(m + a - b for m, a, b in zip(d, after, before, strict=True))
-        old = new
-    return old
+    new = moved(old, d, steps)
+    for batch in unstack(batches):
+        after, before = directions(problem, batch, *new), directions(problem, batch, *old)
+        d = tuple(m + a - b for m, a, b in zip(d, after, before, strict=True))
+        old, new = new, moved(new, d, steps)
+    return new
 
 
 @settings
 class FedMSA:
-    """d = mean_i[D_i^k + (1 − ρ)(d^{k−1} − D_i^{k−1})] over all clients, then τ local steps of n clients, averaged.
+    """d = mean_i[D_i(z^k) + (1 − ρ)(d − D_i(z^{k−1}))] over all clients, then τ local steps of n clients, averaged.
 
-    D_i are client i's directions in x, y and v on all its data, which it remembers from the round before
-    (ρ = 1 at first). The first round starts with FedAvg on y and Neumann steps on v, as the authors' code does.
+    D_i are client i's directions in z = (x, y, v), at both points on the same samples (ρ = 1 at first). The authors'
+    code takes all local data (`batch_size: null`); the recursion is exact then, and d = mean_i D_i for every ρ.
+    The first round starts with FedAvg on y and Neumann steps on v, as the code does.
     """
 
     card: ClassVar[Card] = Card(
@@ -60,31 +54,35 @@ class FedMSA:
     lower_step_size: StepSize = Constant(0.1)  # β, of y and of v
     recursion: Annotated[float, Gt(0), Le(1)] = 0.5  # ρ
     local_steps: Count = 4  # τ
+    batch_size: Count | None = 32
     warm_up: FedAvg = FedAvg(steps=5, local_steps=5, step_size=Constant(0.1), batch_size=32)
     terms: Count = 5  # N, steps on v before the first round
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         point = {"x": x, "y": y, "v": torch.zeros_like(y)}
-        momenta = {f"d_{name}": torch.zeros_like(value) for name, value in point.items()}
-        memory = {f"D_{name}": value.new_zeros(num_clients, len(value)) for name, value in point.items()}
-        return point | momenta | memory
+        before = {f"{name}_before": value for name, value in point.items()}
+        return point | before | {f"d_{name}": torch.zeros_like(value) for name, value in point.items()}
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         state = self._warmed_up(clients, state) if clients.round == 0 else state
-        point, d, D = ([state[prefix + name] for name in NAMES] for prefix in ("", "d_", "D_"))
+        point, before, d = ([state[form.format(name)] for name in NAMES] for form in ("{}", "{}_before", "d_{}"))
         keep = 0.0 if clients.round == 0 else 1 - self.recursion
-        everyone = clients.everyone()
-        *news, D_x, D_y, D_v = clients.mean(partial(recursion, keep=keep), everyone, *point, own=D, draw=ALL)
+        everyone = clients.knowing(clients.everyone(), *before)
+        news = clients.mean(partial(changes, keep=keep), everyone, *point, *before, draw=self._draw())
         d = [new + keep * old for new, old in zip(news, d, strict=True)]
         beta = self.lower_step_size(clients)
-        steps = (self.step_size(clients), beta, beta)
-        kernel = partial(recursive_steps, steps=steps, count=self.local_steps)
-        x, y, v = clients.mean(kernel, clients.some_of(everyone), *point, *d, draw=ALL)
+        kernel = partial(recursive_steps, steps=(self.step_size(clients), beta, beta))
+        cohort = clients.knowing(clients.sample(), *point)  # as everyone was just told
+        x, y, v = clients.mean(kernel, cohort, *point, *d, draw=self._draw(self.local_steps - 1))
         momenta = {f"d_{name}": value for name, value in zip(NAMES, d, strict=True)}
-        return {"x": x, "y": y, "v": v, **momenta, "D_x": D_x, "D_y": D_y, "D_v": D_v}
+        return {"x": x, "y": y, "v": v, **{f"{name}_before": state[name] for name in NAMES}, **momenta}
+
+    def _draw(self, count: int | None = None) -> tuple[Draw, Draw]:
+        return Draw("validation", self.batch_size, count), Draw("train", self.batch_size, count)
 
     def _warmed_up(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        x, y, v = state["x"], self.warm_up.solve(clients, state["x"], state["y"]), state["v"]
+        x, y, v, beta = state["x"], state["y"], state["v"], self.lower_step_size(clients)
+        y = self.warm_up.solve(clients, x, y)
         for _ in range(self.terms):
-            v = v + self.lower_step_size(clients) * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=ALL)
+            v = v + beta * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=self._draw())
         return {**state, "y": y, "v": v}

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from fedmbo_ray.cards import CODE, Card, Cost
@@ -13,7 +12,7 @@ from fedmbo_ray.lower.fedavg import FedAvg
 from fedmbo_ray.lower.fedsvrg import FedSVRG
 from fedmbo_ray.registry import Count, settings
 from fedmbo_ray.schedules import Constant, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
 
 
 def local_x_steps(problem: Any, batches: Any, x: Tensor, y: Tensor, smoothness: Tensor, step_size: float) -> Tensor:
@@ -34,7 +33,7 @@ class LFedNest:
         "Tarzanagh et al. 2022 (LFedNest)",
         CODE,
         Cost("T + 1", "(T + 1)*(p + q) + 1", "T*q + p"),
-        heterogeneity=False,
+        heterogeneity="no",
     )
 
     lower: FedAvg = FedAvg(steps=1, local_steps=5, step_size=Constant(0.05), batch_size=32)
@@ -45,7 +44,7 @@ class LFedNest:
     smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
-        return {"x": x, "y": y, "smoothness": torch.tensor(torch.nan, dtype=y.dtype)}
+        return {"x": x, "y": y, "smoothness": unmeasured(y)}
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         x, y = state["x"], state["y"]
@@ -65,7 +64,7 @@ class LFedNestSVRG(LFedNest):
         "Tarzanagh et al. 2022 (LFedNest)",
         CODE,
         Cost("2*T + 1", "T*(p + 2*q) + p + q + 1", "T*2*q + p"),
-        heterogeneity=False,
+        heterogeneity="no",
     )
 
     lower: FedSVRG = FedSVRG(steps=1, local_steps=5, step_size=Constant(0.05), batch_size=32)  # type: ignore[assignment]

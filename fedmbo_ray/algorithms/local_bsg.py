@@ -12,7 +12,7 @@ from fedmbo_ray.hypergradients.local_neumann import Series, local_draws, local_h
 from fedmbo_ray.oracles import grad_y_lower
 from fedmbo_ray.registry import Count, NonNegative, settings
 from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
 
 
 def directions(
@@ -65,8 +65,7 @@ def first_momenta(method: Any, clients: Clients, *point: Tensor) -> Any:
 
 
 def start(x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    nan = torch.tensor(torch.nan, dtype=y.dtype)
-    return {"x": x, "y": y, "u": torch.zeros_like(x), "w": torch.zeros_like(y), "smoothness": nan}
+    return {"x": x, "y": y, "u": torch.zeros_like(x), "w": torch.zeros_like(y), "smoothness": unmeasured(y)}
 
 
 @settings
@@ -74,7 +73,7 @@ class LocalBSGM:
     """Momentum on local hypergradients (u) and on ∇_y g_i (w); x, y, u, w are averaged over all clients every τ steps.
 
     The hypergradients are each client's own: biased where clients differ (see LFedNest). The first round has one
-    more communication, for the momenta to start with.
+    more communication, for the (averaged) momenta to start with.
     Reconstructed; not checked against the paper's text.
     """
 
@@ -83,7 +82,7 @@ class LocalBSGM:
         RECONSTRUCTED,
         Cost("1", "2*p + 2*q + 1", "2*p + 2*q"),
         participation="full",
-        heterogeneity=False,
+        heterogeneity="no",
     )
 
     step_size: StepSize = Constant(0.01)  # γ_x
@@ -118,7 +117,7 @@ class LocalBSGM:
 
 @settings
 class LocalBSGVRM(LocalBSGM):
-    """LocalBSGM with STORM momenta (LocalBSGVR in the paper's Table 1), η decaying like k^{-1/3}.
+    """LocalBSGM with STORM momenta (LocalBSGVR in the paper's Table 1), η decaying like k^{-1/3} from round to round.
 
     Reconstructed; not checked against the paper's text.
     """

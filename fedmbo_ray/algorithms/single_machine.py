@@ -94,7 +94,7 @@ STORM = Cost("1", "2*p + 2*q + 1", "2*p + 2*q")
 
 @settings
 class SUSTAIN(LocalBSGVRM):
-    """STORM momenta of ∇_y g and of a hypergradient with one random Neumann term, both on the same samples."""
+    """STORM momenta of ∇_y g and of a hypergradient with one random Neumann term, on samples that two points share."""
 
     card: ClassVar[Card] = Card("Khanduri et al. 2021 (SUSTAIN)", CODE, STORM, participation="one")
 

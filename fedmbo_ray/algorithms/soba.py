@@ -6,6 +6,7 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
+from fedmbo_ray.algorithms.point import Point, ascent, moved
 from fedmbo_ray.cards import OURS, RECONSTRUCTED, Card, Cost
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Clients
@@ -19,7 +20,7 @@ class DSOBA:
     """y ← y − β mean ∇_y g_i;  v ← v − ρ mean[∇²_yy g_i v − ∇_y f_i];  x ← x − α mean[∇_x f_i − ∇²_xy g_i v].
 
     All at the old (x, y, v), over one cohort, in one communication: the simplest method with linear speed-up.
-    The three directions are the gradients of the Lagrangian f − ⟨∇_y g, v⟩ in v, y and x, up to sign.
+    SOBA with every oracle a mean over clients; not the method of that name for networks without a server.
     """
 
     card: ClassVar[Card] = Card(
@@ -35,44 +36,35 @@ class DSOBA:
         return {"x": x, "y": y, "v": torch.zeros_like(y)}
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        x, y, v = state["x"], state["y"], state["v"]
+        point = (state["x"], state["y"], state["v"])
+        x, y, v = moved(point, self._directions(clients, point), self._steps(clients))
+        return {"x": x, "y": y, "v": v}
+
+    def _directions(self, clients: Clients, point: Point) -> Point:
         draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
-        d_x, d_y, d_v = clients.mean(grads_lagrangian, clients.sample(), x, y, v, draw=draw)
-        return {
-            "x": x - self.step_size(clients) * d_x,
-            "y": y + self.lower_step_size(clients) * d_v,
-            "v": v + self.system_step_size(clients) * d_y,
-        }
+        return ascent(*clients.mean(grads_lagrangian, clients.sample(), *point, draw=draw))
+
+    def _steps(self, clients: Clients) -> tuple[float, ...]:
+        return self.step_size(clients), self.lower_step_size(clients), self.system_step_size(clients)
 
 
 @settings
-class MASOBA:
+class MASOBA(DSOBA):
     """D-SOBA with a moving average above: h ← (1 − θ)h + θ mean[∇_x f_i − ∇²_xy g_i v];  x ← x − αh.
 
-    Reconstructed; not checked against the paper's text.
+    Reconstructed; not checked against the paper's text. (It may move x along the old h and average afterwards.)
     """
 
-    card: ClassVar[Card] = Card(
-        "Chen, Xiao, Balasubramanian 2023 (MA-SOBA)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q")
-    )
+    card: ClassVar[Card] = DSOBA.card._replace(paper="Chen, Xiao, Balasubramanian 2023 (MA-SOBA)", status=RECONSTRUCTED)
 
-    step_size: StepSize = Constant(0.05)  # α
-    lower_step_size: StepSize = Constant(0.3)  # β
-    system_step_size: StepSize = Constant(0.1)  # ρ
     averaging: Annotated[float, Gt(0), Le(1)] = 0.2  # θ; 1 is D-SOBA
-    batch_size: Count = 32
 
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
         return {"x": x, "y": y, "v": torch.zeros_like(y), "h": torch.zeros_like(x)}
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        x, y, v, h = state["x"], state["y"], state["v"], state["h"]
-        draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
-        d_x, d_y, d_v = clients.mean(grads_lagrangian, clients.sample(), x, y, v, draw=draw)
-        h = (1 - self.averaging) * h + self.averaging * d_x
-        return {
-            "x": x - self.step_size(clients) * h,
-            "y": y + self.lower_step_size(clients) * d_v,
-            "v": v + self.system_step_size(clients) * d_y,
-            "h": h,
-        }
+        point = (state["x"], state["y"], state["v"])
+        d_x, *others = self._directions(clients, point)
+        h = (1 - self.averaging) * state["h"] + self.averaging * d_x
+        x, y, v = moved(point, (h, *others), self._steps(clients))
+        return {"x": x, "y": y, "v": v, "h": h}

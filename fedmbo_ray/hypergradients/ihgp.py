@@ -21,7 +21,9 @@ class IHGP:
     """
 
     card: ClassVar[Card] = Card(
-        "Tarzanagh et al. 2022 (FedNest)", PAPER, Cost("2 + D", "p + q + (1 + D)*(p + 2*q)", "(1 + D)*q + p")
+        "Tarzanagh et al. 2022 (FedNest), as restated in FedMBO's",
+        PAPER,
+        Cost("2 + D", "p + q + (1 + D)*(p + 2*q)", "(1 + D)*q + p"),
     )
 
     terms: Count  # N

@@ -21,7 +21,7 @@ class LinearSGD:
     v is kept between rounds: as x and y move little, so does v*. A fresh cohort for each communication; no ℓ needed.
     """
 
-    card: ClassVar[Card] = Card("Arbel and Mairal 2022 (AmIGO)", CODE, Cost("Q + 1", "(Q + 1)*(p + 2*q)", "Q*q + p"))
+    card: ClassVar[Card] = Card("Arbel, Mairal 2022 (AmIGO)", CODE, Cost("Q + 1", "(Q + 1)*(p + 2*q)", "Q*q + p"))
 
     steps: Count  # Q
     step_size: StepSize  # ρ

@@ -60,7 +60,7 @@ class LocalNeumann:
     """
 
     card: ClassVar[Card] = Card(
-        "Tarzanagh et al. 2022 (LFedNest)", CODE, Cost("1", "p + q + 1", "p"), heterogeneity=False
+        "Tarzanagh et al. 2022 (LFedNest)", CODE, Cost("1", "p + q + 1", "p"), heterogeneity="no"
     )
 
     terms: Count  # N

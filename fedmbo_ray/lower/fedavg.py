@@ -27,7 +27,7 @@ class FedAvg:
     """
 
     card: ClassVar[Card] = Card(
-        "McMahan et al. 2017 (FedAvg)", CODE, Cost("T", "T*(p + q)", "T*q"), heterogeneity=False
+        "McMahan et al. 2017 (FedAvg)", CODE, Cost("T", "T*(p + q)", "T*q"), heterogeneity="drift"
     )
 
     steps: Count  # T

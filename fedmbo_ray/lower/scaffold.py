@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients, last_slots, remembered
+from fedmbo_ray.federation import Clients
 from fedmbo_ray.memory import Memory
 from fedmbo_ray.oracles import grad_y_lower
 from fedmbo_ray.registry import Count, Positive, settings
@@ -19,10 +19,10 @@ def corrected_steps(
     problem: Any, batches: Any, x: Tensor, y: Tensor, c: Tensor, c_i: Tensor, step_size: float
 ) -> tuple[Tensor, ...]:
     """τ steps along ∇_y g_i − c_i + c; uploads y_i − y and c_i⁺ − c_i, keeps c_i⁺ = c_i − c + (y − y_i)/(τβ)."""
-    y_i, taken = y, 0
-    for batch in unstack(batches):
-        y_i, taken = y_i - step_size * (grad_y_lower(problem, batch, x, y_i) - c_i + c), taken + 1
-    new = c_i - c + (y - y_i) / (taken * step_size)
+    y_i, steps = y, list(unstack(batches))
+    for batch in steps:
+        y_i = y_i - step_size * (grad_y_lower(problem, batch, x, y_i) - c_i + c)
+    new = c_i - c + (y - y_i) / (len(steps) * step_size)
     return y_i - y, new - c_i, new
 
 
@@ -51,9 +51,7 @@ class Scaffold:
         draw = Draw("train", self.batch_size, count=self.local_steps)
         c, c_i = memory["c"], memory["c_i"]
         for _ in range(self.steps):
-            cohort = clients.sample()
-            moves, changes, rows = clients.map(kernel, cohort, x, y, c, own=c_i[cohort], draw=draw)
-            y = y + self.server_step_size * moves.mean(0)
-            c = c + changes[last_slots(cohort)].sum(0) / clients.num_clients
-            c_i = remembered(c_i, cohort, rows)
+            move, _, new = clients.mean(kernel, clients.sample(), x, y, c, own=c_i, draw=draw)
+            y = y + self.server_step_size * move
+            c, c_i = c + (new - c_i).mean(0), new
         return y, {"c": c, "c_i": c_i}

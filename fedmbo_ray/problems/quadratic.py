@@ -215,15 +215,14 @@ class QuadraticClients:
 
     def samples(self, clients: Clients, draw: Draw) -> int:
         """All that a client has counts as one sample: it is an expectation."""
-        return len(clients) * (draw.size or 1) * (draw.count or 1)
+        return (draw.size or 1) * int(draw.batches(clients).sum())
 
     def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> LowerBatch | UpperBatch:
         batches = lower_batches if draw.split == "train" else upper_batches
-        count = draw.count or 1
-        clients = np.repeat(clients, count)
-        seeds = fold(seeds[:, None], np.arange(count)).reshape(-1)
+        clients = np.repeat(clients, draw.height)
+        seeds = fold(seeds[:, None], np.arange(draw.height)).reshape(-1)
         batch = batches(self.problem, clients, seeds, draw.size)
-        shape = (-1,) if draw.count is None else (-1, draw.count)
+        shape = (-1,) if draw.count is None else (-1, draw.height)
         return type(batch)(*(field.unflatten(0, shape).to(device) for field in batch))
 
 

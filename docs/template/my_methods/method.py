@@ -26,7 +26,7 @@ def local_steps(problem: Any, batches: Any, x: Tensor, y: Tensor, v: Tensor, alp
 class LocalSOBA:
     """τ local steps on (x, y, v), then the mean over a cohort."""
 
-    card: ClassVar[Card] = Card("this template", OURS, Cost("1", "p + 2*q", "p + 2*q"), heterogeneity=False)
+    card: ClassVar[Card] = Card("this template", OURS, Cost("1", "p + 2*q", "p + 2*q"), heterogeneity="drift")
 
     step_size: StepSize = Constant(0.02)  # α; every parameter of a method has a default, so that its name is enough
     lower_step_size: StepSize = Constant(0.1)  # β
