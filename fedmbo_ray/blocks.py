@@ -47,7 +47,10 @@ def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: to
         method = job.kernel.sum if job.summed else job.kernel.each
         return _wrap(method(problem, batches, shared, each))
     axes = (0, *(None for _ in shared), *(0 for _ in each))
+    written = [tensor._version for tensor in (*shared, *each)]
     outputs = _wrap(vmap(lambda batch, *args: job.kernel(problem, batch, *args), axes)(batches, *shared, *each))
+    if written != [tensor._version for tensor in (*shared, *each)]:
+        raise ValueError("a kernel must not write to its arguments")
     uploaded = len(outputs) - job.own
     if job.own and [out.shape for out in outputs[uploaded:]] != [rows.shape for rows in each[len(each) - job.own :]]:
         raise ValueError(f"a kernel must return its {job.own} own row(s), each of its shape, after what it uploads")

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import sys
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from fedmbo_ray.lower import LOWER
 from fedmbo_ray.outer import OUTER
 from fedmbo_ray.partitions import PARTITIONS
 from fedmbo_ray.problems import PROBLEMS
-from fedmbo_ray.registry import ConfigError, Registry, choices
+from fedmbo_ray.registry import ConfigError, Registry, choices, component_of
 from fedmbo_ray.schedules import SCHEDULES
 from fedmbo_ray.smoothness import SMOOTHNESS
 
@@ -33,20 +34,24 @@ KINDS: dict[str, Registry] = {
     "algorithm.step_size": SCHEDULES,
     "algorithm.smoothness": SMOOTHNESS,
 }
-COSTS = ("communications", "floats down", "floats up", "clients", "differ")
-PARTICIPATION = {"partial": "n of m", "half": "n, at times all", "full": "all", "one": "a single one"}
-LEGEND = (
-    """
-Costs are per round (of a component: per call) and per participating client; x has p floats, y has q. T steps below,
+COSTS = ("communications", "floats down", "floats up")
+NARROW, WIDE = 100, 140  # columns from which a table has room for papers, and for all costs
+PARTICIPATION = {"partial": "n of m", "half": "all, and n", "full": "all", "one": "one"}
+LEGEND = """
+Costs are per round (of a part: per call) and per participating client; x has p floats, y has q. T steps below,
 N Neumann terms, Q steps on a linear system; random: D uniform on {0, …, N−1} (D_max, D_mean over a cohort's columns),
-R counted as it comes. "differ": whether it stops at the
-right point when clients differ (drift: off by the order of its local steps). A lone 1 down is ℓ. Status:
+R counted as it comes; a lone 1 down is ℓ. Not included: momenta in the first round, and 1 communication whenever
+`smoothness: auto` measures. "non-iid": whether it stops at the right point when clients differ (drift: off by the order
+of its local steps).
 """
-    + "; ".join(f"{word}: {meaning}" for word, meaning in STATUS.items())
-    + """.
-Details of one entry: python -m fedmbo_ray.catalog NAME; all as JSON: --json
+CHECKED = "status: " + "; ".join(f"{word}, {meaning}" for word, meaning in STATUS.items())
+HELP = """
+Examples:
+  python -m fedmbo_ray.catalog                   every name
+  python -m fedmbo_ray.catalog algorithm.lower   every name of a kind
+  python -m fedmbo_ray.catalog fednest           all about one
+  python -m fedmbo_ray.catalog --json            all about everything
 """
-)
 
 
 class Entry(NamedTuple):
@@ -55,6 +60,7 @@ class Entry(NamedTuple):
     kind: str
     name: str
     summary: str
+    description: str
     paper: str | None
     status: str | None
     communications: str | None
@@ -77,7 +83,7 @@ def entry(kind: str, name: str) -> Entry:
     try:
         cls = registry[name]
     except ConfigError as error:  # another package's, and broken: the others are still worth showing
-        return Entry(kind, name, "", None, str(error), None, None, None, None, None, {}, package)
+        return Entry(kind, name, "", "", None, str(error), None, None, None, None, None, {}, package)
     card: Card | None = getattr(cls, "card", None)
     cost = card.cost if card is not None and card.cost is not None else Cost("", "", "")
     methods = card is not None and card.cost is not None
@@ -85,6 +91,7 @@ def entry(kind: str, name: str) -> Entry:
         kind=kind,
         name=name,
         summary=(inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " "),
+        description=inspect.getdoc(cls) or "",
         paper=card.paper if card else None,
         status=card.status if card else None,
         communications=cost.communications or None,
@@ -100,55 +107,61 @@ def entry(kind: str, name: str) -> Entry:
 def parameters(cls: Any) -> dict[str, Any]:
     """The default of every parameter as a config would give it; "required" where there is none."""
     found: dict[str, Any] = {}
-    adapter = TypeAdapter(cls)
     for name, field in cls.__pydantic_fields__.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        component = component_of(field)
         if field.is_required():
             found[name] = "required"
+        elif component is not None and component.registry.holds(default):
+            found[name] = component.dump(default)
         else:
-            found[name] = field.get_default(call_default_factory=True, validated_data={})
-    complete = "required" not in found.values()
-    return adapter.dump_python(cls(), mode="json") if complete else {key: _plain(value) for key, value in found.items()}
+            found[name] = TypeAdapter(type(default)).dump_python(default, mode="json")
+    return found
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "__pydantic_fields__"):
-        return TypeAdapter(type(value)).dump_python(value, mode="json")
-    return value
-
-
-def tables(found: list[Entry]) -> list[Table]:
+def tables(found: list[Entry], width: int) -> list[Table]:
+    """One for each kind; narrow ones leave the floats to the details."""
     made = []
-    for kind in KINDS:
+    for kind in dict.fromkeys(each.kind for each in found):
         rows = [each for each in found if each.kind == kind]
-        costly = any(each.communications for each in rows)
+        costs = COSTS if width >= WIDE else COSTS[:1]
+        columns = (*costs, "clients", "non-iid") if any(each.communications for each in rows) else ("what it is",)
+        columns += ("paper",) if width >= NARROW and any(each.paper for each in rows) else ()
+        columns += ("status",) if any(each.status for each in rows) else ()
         table = Table(title=kind, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("name", no_wrap=True)
-        for column in COSTS if costly else ("what it is",):
-            table.add_column(column)
-        table.add_column("paper")
-        table.add_column("status")
+        for column in columns:
+            table.add_column(column, overflow="fold", no_wrap=column in ("communications", "clients", "non-iid"))
         for each in rows:
-            table.add_row(each.name, *(_costs(each) if costly else [each.summary]), each.paper or "", each.status or "")
+            cells = facts(each)
+            table.add_row(each.name, *(cells[column] for column in columns))
         made.append(table)
     return made
 
 
-def _costs(each: Entry) -> list[str]:
-    if each.communications is None:
-        return ["the sum of its parts", "", "", "", ""] if each.kind == "algorithm" else [""] * 5
-    formulas = [each.communications, each.floats_down or "", each.floats_up or ""]
-    clients = PARTICIPATION[each.participation or "partial"]
-    return [*(formula.replace("*", "·") for formula in formulas), clients, each.heterogeneity or ""]
+def facts(each: Entry) -> dict[str, str]:
+    """What a table shows of an entry, by column."""
+    costs = (each.communications or "", each.floats_down or "", each.floats_up or "")
+    if each.name == "double_loop":
+        costs = ("that of its parts", "", "")
+    return {
+        **dict(zip(COSTS, (cost.replace("*", "·") for cost in costs), strict=True)),
+        "clients": PARTICIPATION[each.participation] if each.participation else "",
+        "non-iid": each.heterogeneity or "",
+        "what it is": each.summary,
+        "paper": each.paper or "",
+        "status": each.status or "",
+    }
 
 
 def details(each: Entry) -> str:
     """All about one entry, as text."""
-    cls = KINDS[each.kind][each.name]
-    lines = [f"{each.kind}: {each.name}", "", inspect.getdoc(cls) or "", ""]
-    lines += [f"paper: {each.paper}", f"status: {STATUS.get(each.status or '', each.status)}"] if each.paper else []
-    if each.communications:
-        words = ("communications", "floats down", "floats up", "clients", "right when clients differ")
-        lines += [f"{word}: {value}" for word, value in zip(words, _costs(each), strict=True)]
+    lines = [f"{each.kind}: {each.name}", ""]
+    lines += [each.description, ""] if each.description else []
+    lines += [f"paper: {each.paper}"] if each.paper else []
+    lines += [f"status: {STATUS.get(each.status, each.status)}"] if each.status else []
+    known = facts(each)
+    lines += [f"{column}: {known[column]}" for column in (*COSTS, "clients", "non-iid") if known[column]]
     lines += [f"package: {each.package}"] if each.package != "fedmbo_ray" else []
     lines += ["", "parameters and their defaults:"] if each.parameters else []
     lines += [f"  {name}: {_short(value)}" for name, value in each.parameters.items()]
@@ -160,36 +173,42 @@ def _short(value: Any) -> str:
 
 
 def chosen(names: list[str]) -> list[Entry]:
-    """The entries of these names; an unknown one is answered with the nearest known ones."""
+    """The entries of these names or kinds; an unknown one is answered with the nearest known ones."""
     everything = entries()
+    known = sorted({each.name for each in everything}) + list(KINDS)
     for name in names:
-        if not any(each.name == name for each in everything):
-            raise ConfigError(
-                f"nothing is called {name!r}; {choices(name, sorted({each.name for each in everything}))}"
-            )
-    return [each for each in everything if not names or each.name in names]
+        if name not in known:
+            raise ConfigError(f"nothing is called {name!r}; {choices(name, known)}")
+    return [each for each in everything if not names or each.name in names or each.kind in names]
+
+
+def show(found: list[Entry], names: list[str]) -> None:
+    """Tables of kinds, or all about the entries that were asked for by name."""
+    if any(name not in KINDS for name in names):
+        print("\n\n".join(details(each) for each in found))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for table in tables(found, console.width):
+        console.print(table)
+    console.print(f"{LEGEND.strip()} {CHECKED}.\nAll about one: python -m fedmbo_ray.catalog NAME", highlight=False)
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = Parser(
-        "fedmbo_ray.catalog", "Everything that a config can name, with its cost and where it comes from.", LEGEND
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="show all about these entries only")
+    parser = Parser("fedmbo_ray.catalog", "Problems, partitions, solvers, estimators, methods: costs and papers.", HELP)
+    parser.add_argument("names", nargs="*", metavar="NAME | KIND", help="show all about these entries, or these kinds")
     parser.add_argument("--json", action="store_true", help="print the entries as JSON")
     try:
         args = parser.parse_args(sys.argv[1:] if words is None else words)
         found = chosen(args.names)
+        if args.json:
+            print(json.dumps([each._asdict() for each in found], ensure_ascii=False, indent=1))
+        else:
+            show(found, args.names)
+        sys.stdout.flush()
     except ConfigError as error:
         return complain(error, 2)
-    if args.json:
-        print(json.dumps([each._asdict() for each in found], ensure_ascii=False, indent=1))
-    elif args.names:
-        print("\n\n".join(details(each) for each in found))
-    else:
-        console = Console(width=None if sys.stdout.isatty() else 160)
-        for table in tables(found):
-            console.print(table)
-        console.print(LEGEND.strip(), highlight=False)
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -99,13 +99,13 @@ class RunConfig(Section):
             if needed == "full" and n != m:
                 raise ConfigError(
                     f"{type(part).__name__} needs every client in every communication: `cohort_size == num_clients` "
-                    f"must hold, but got cohort_size={n}, num_clients={m}",
+                    f"must hold, but got cohort_size={n}, num_clients={m}; set clients.cohort_size={m}",
                     *path,
                 )
             if needed == "one" and (n, m) != (1, 1):
                 raise ConfigError(
                     f"{type(part).__name__} is for a single machine: `cohort_size == num_clients == 1` must hold, "
-                    f"but got cohort_size={n}, num_clients={m}",
+                    f"but got cohort_size={n}, num_clients={m}; see tune_configs/single_machine.yaml",
                     *path,
                 )
         return self

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,13 @@ class Driver:
         self.records: list[Record] = []
         self.error: Exception | None = None
         self.done = self.stopping = False
+        self.round = 0
         self.news = threading.Condition()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         try:
-            for record in run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping):
+            for record in run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping, self._tick):
                 with self.news:
                     self.records.append(record)
                     self.news.notify_all()
@@ -57,11 +58,14 @@ class Driver:
         clients = self.config.clients
         return RayActors(task.problem, task.data, clients.actors, clients.cpus_per_actor, clients.gpus_per_actor)
 
-    def listen(self, since: int) -> tuple[list[Record], bool, Exception | None]:
-        """The records from number `since` on, as soon as there are any; whether the run is over; its error."""
+    def _tick(self, round: int) -> None:
+        self.round = round
+
+    def listen(self, since: int) -> tuple[list[Record], int, bool, Exception | None]:
+        """The records from number `since` on, in a second at last; the round; whether the run is over; its error."""
         with self.news:
-            self.news.wait_for(lambda: self.done or len(self.records) > since, timeout=30)
-            return self.records[since:], self.done, self.error
+            self.news.wait_for(lambda: self.done or len(self.records) > since, timeout=1)
+            return self.records[since:], self.round, self.done, self.error
 
     def stop(self) -> None:
         """End after the round that is under way, its state saved; returns when that is done."""
@@ -70,14 +74,16 @@ class Driver:
             self.news.wait_for(lambda: self.done)
 
 
-def run_on_ray(config: RunConfig, folder: RunFolder, resume: bool = False) -> Iterator[Record]:
+def run_on_ray(
+    config: RunConfig, folder: RunFolder, resume: bool = False, tick: Callable[[int], None] = lambda round: None
+) -> Iterator[Record]:
     """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""
     start_ray(config.clients)
     remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
     driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume)
     last = -1
     try:
-        for record in _listen(driver):
+        for record in _listen(driver, tick):
             if record["round"] > last or "status" in record:
                 last = record["round"]
                 yield record
@@ -88,12 +94,12 @@ def run_on_ray(config: RunConfig, folder: RunFolder, resume: bool = False) -> It
         ray.kill(driver)
 
 
-def _listen(driver: Any) -> Iterator[Record]:
+def _listen(driver: Any, tick: Callable[[int], None]) -> Iterator[Record]:
     """Every record the driver has; after a restart it tells them all again, from the first."""
     since, done = 0, False
     while not done:
         try:
-            records, done, error = ray.get(driver.listen.remote(since))
+            records, round, done, error = ray.get(driver.listen.remote(since))
         except ActorUnavailableError:  # on its way back
             since = 0
             time.sleep(0.5)
@@ -101,6 +107,7 @@ def _listen(driver: Any) -> Iterator[Record]:
         except ActorDiedError as death:
             raise RunFailed(f"the driver died {RESTARTS + 1} times; the last time: {death}") from None
         since += len(records)
+        tick(round)
         yield from records
         if error is not None:
             raise error

@@ -35,12 +35,13 @@ def run(
     resume: bool = False,
     make_backend: MakeBackend = in_process,
     stop: Callable[[], bool] = lambda: False,
+    tick: Callable[[int], None] = lambda round: None,
 ) -> Iterator[Record]:
     """Run the config and yield its records, the one of round 0 first; the last one has a `status`.
 
     With a folder, records and checkpoints are kept there; with `resume`, the run goes on from the newest
     checkpoint and first yields the records made before it. A run that ends early (`stop` is true after a
-    round, an exception, a closed generator) saves its state first.
+    round, an exception, a closed generator) saves its state first. `tick` is called after every round.
     """
     torch.set_num_threads(1)  # the same bits on any backend need one thread everywhere
     with ExitStack() as stack:
@@ -50,7 +51,7 @@ def run(
         backend = make_backend(task)
         stack.callback(backend.close)
         federation = build_federation(config, task, backend)
-        yield from _Run(config, task, federation, folder).records(resume, stop)
+        yield from _Run(config, task, federation, folder).records(resume, stop, tick)
 
 
 class _Run:
@@ -65,7 +66,7 @@ class _Run:
         x, y = self.task.problem.init(stream(self.config.seed, "init"))
         return self.config.algorithm.init(x, y, self.task.data.num_clients)
 
-    def records(self, resume: bool, stop: Callable[[], bool]) -> Iterator[Record]:
+    def records(self, resume: bool, stop: Callable[[], bool], tick: Callable[[int], None]) -> Iterator[Record]:
         known = self._restore() if resume else []
         yield from known
         if self._record_is_due() and not (known and known[-1]["round"] == self.round):
@@ -76,6 +77,7 @@ class _Run:
                 state = self._next_state()
                 reason = diverged(state, self.config.record.explosion)
                 self.round, self.state, self.meter = self.round + 1, state, replace(self.federation.meter)
+                tick(self.round)
                 yield from self._after_round() if reason is None else []
         except BaseException:
             self._save()

@@ -55,6 +55,6 @@ class FedOut:
         return clients.mean(partial(local_steps, step_size=step_size), clients.sample(), x, y, h, draw=draw)
 
 
-OUTER = Registry("outer step", "outer", {"plain": Plain, "fedout": FedOut})
+OUTER = Registry("outer step", "outer", ("step",), {"plain": Plain, "fedout": FedOut})
 
 OuterStep = Annotated[Outer, Component(OUTER)]

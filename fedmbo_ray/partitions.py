@@ -122,6 +122,7 @@ class Dirichlet:
 PARTITIONS = Registry(
     "partition",
     "partitions",
+    ("split",),
     {"iid": IID, "by_digits": ByDigits, "sorted_shards": SortedShards, "dirichlet": Dirichlet},
 )
 

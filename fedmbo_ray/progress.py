@@ -15,7 +15,9 @@ SECONDS_BETWEEN_LINES = 5.0
 class RunProgress:
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
-        self.first: Record | None = None
+        self.first: tuple[int, float] | None = None  # round and time of the first update: what came before was resumed
+        self.figures = ""
+        self.updated = 0.0
         self.last_line = -SECONDS_BETWEEN_LINES
         console = Console(stderr=True)
         columns = ("{task.completed}/{task.total}", "{task.fields[figures]}", "{task.fields[speed]}")
@@ -34,21 +36,25 @@ class RunProgress:
             self.bar.stop()
 
     def show(self, record: Record) -> None:
-        self.first = self.first or record
-        speed = self._speed(record)
-        if self.live:
-            self.bar.update(self.task, completed=record["round"], figures=figures(record), speed=f"{speed:.1f}/s")
-        elif time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES or "status" in record:
-            self.last_line = time.monotonic()
-            left = (self.rounds - record["round"]) / speed if speed else 0.0
-            eta = f"  {speed:.1f} rounds/s  ETA {left:.0f} s" if speed else ""
-            print(f"round {record['round']}/{self.rounds}  {figures(record)}{eta}", file=sys.stderr, flush=True)
+        self.figures = figures(record)
+        self._update(record["round"], ending="status" in record)
 
-    def _speed(self, record: Record) -> float:
-        """Rounds per second since the first record shown."""
-        assert self.first is not None
-        seconds = record["wall_seconds"] - self.first["wall_seconds"]
-        return (record["round"] - self.first["round"]) / seconds if seconds > 0 else 0.0
+    def tick(self, round: int) -> None:
+        """After a round without a record."""
+        if round < self.rounds and time.monotonic() - self.updated > 0.2:
+            self._update(round)
+
+    def _update(self, round: int, ending: bool = False) -> None:
+        now = self.updated = time.monotonic()
+        self.first = self.first or (round, now)
+        speed = (round - self.first[0]) / (now - self.first[1]) if now > self.first[1] else 0.0
+        if self.live:
+            self.bar.update(self.task, completed=round, figures=self.figures, speed=f"{speed:.1f}/s")
+        elif now - self.last_line >= SECONDS_BETWEEN_LINES or ending:
+            self.last_line = now
+            left = (self.rounds - round) / speed if speed else 0.0
+            eta = f"  {speed:.1f} rounds/s  ETA {left:.0f} s" if speed else ""
+            print(f"round {round}/{self.rounds}  {self.figures}{eta}", file=sys.stderr, flush=True)
 
 
 def figures(record: Record) -> str:

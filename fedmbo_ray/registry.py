@@ -45,8 +45,8 @@ class Registry(Mapping[str, type]):
     Other packages add theirs by entry points in the group `fedmbo_ray.<group>`; they are imported when asked for.
     """
 
-    def __init__(self, kind: str, group: str, classes: Mapping[str, type]) -> None:
-        self.kind, self.group = kind, f"fedmbo_ray.{group}"
+    def __init__(self, kind: str, group: str, methods: tuple[str, ...], classes: Mapping[str, type]) -> None:
+        self.kind, self.group, self.methods = kind, f"fedmbo_ray.{group}", methods
         self._classes = dict(classes)
 
     def __getitem__(self, name: str) -> type:
@@ -80,6 +80,9 @@ class Registry(Mapping[str, type]):
             raise ConfigError(f"{self.kind} {point.name!r} of {source} can't be loaded: {error!r}") from None
         if not hasattr(cls, "__pydantic_fields__"):
             raise ConfigError(f"{self.kind} {point.name!r} of {source} must be a class with @settings, but is {cls!r}")
+        missing = [method for method in self.methods if not callable(getattr(cls, method, None))]
+        if missing:
+            raise ConfigError(f"{self.kind} {point.name!r} of {source} must have {', '.join(missing)}")
         return cls
 
     def holds(self, component: object) -> bool:
@@ -122,7 +125,8 @@ class Component:
         with at(info.field_name):
             mapping = self._as_mapping(value)
             if "name" not in mapping:
-                raise ConfigError(f"a {self.registry.kind} needs a name; {choices('', list(self.registry))}")
+                article = "an" if self.registry.kind[0] in "aeiou" else "a"
+                raise ConfigError(f"{article} {self.registry.kind} needs a name; {choices('', list(self.registry))}")
             return construct(self.registry[str(mapping.pop("name"))], {str(key): each for key, each in mapping.items()})
 
     def dump(self, component: Any) -> dict[str, Any]:
@@ -178,21 +182,24 @@ def construct(cls: Any, values: Mapping[str, Any]) -> Any:
     try:
         return TypeAdapter(cls).validate_python(built)
     except ValidationError as error:
-        raise explain(error.errors()[0], cls) from None
+        raise explain(error.errors(), cls) from None
 
 
-def explain(error: Any, cls: Any) -> ConfigError:
-    """The ConfigError for one of pydantic's errors."""
+def explain(errors: Any, cls: Any) -> ConfigError:
+    """The ConfigError for the first of pydantic's errors; what is missing is told all at once."""
+    error = errors[0]
     path = tuple(str(part) for part in error["loc"])
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return ConfigError(f"unknown key {path[-1]!r}; {choices(path[-1], fields_of(cls))}", *path[:-1])
     if error["type"] in ("missing", "missing_argument"):
-        return ConfigError("is required", *path)
+        others = [str(each["loc"][-1]) for each in errors[1:] if each["type"] == error["type"]]
+        return ConfigError("is required" + (f", and so is {', '.join(others)}" if others else ""), *path)
     if error["type"] == "value_error":
         return ConfigError(str(error["ctx"]["error"]), *path)
     if error["type"] == "dataclass_type":
         keys = ", ".join(fields_of(section_of(cls.__pydantic_fields__[path[0]])))
-        return ConfigError(f"must be a mapping of some of the keys {keys}, but got {error['input']!r}", *path)
+        rule = f"is fixed in {cls.__name__}; its keys {keys} can be set, but got {error['input']!r}"
+        return ConfigError(f"{rule} (algorithm.name=double_loop leaves the parts free)", *path)
     return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
 
 
@@ -227,6 +234,6 @@ def section_of(field: Any) -> Any:
 
 def choices(wrong: str, known: list[str]) -> str:
     """ "known: …", led by the nearest known word when there is one."""
-    near = difflib.get_close_matches(wrong, known, n=1)
+    near = difflib.get_close_matches(wrong.lower(), known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(known)}"

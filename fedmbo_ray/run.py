@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
@@ -82,13 +82,13 @@ def continued(folder: RunFolder, args: argparse.Namespace) -> RunConfig:
     return config
 
 
-def records_of(config: RunConfig, folder: RunFolder, resume: bool) -> Iterator[Record]:
+def records_of(config: RunConfig, folder: RunFolder, resume: bool, tick: Callable[[int], None]) -> Iterator[Record]:
     if config.clients.backend == "in_process":
-        return run(config, folder, resume)
+        return run(config, folder, resume, tick=tick)
     print(f"starting Ray and {config.clients.actors} client actors", file=sys.stderr, flush=True)
     from fedmbo_ray.driver import run_on_ray  # Ray takes seconds to import
 
-    return run_on_ray(config, folder, resume)
+    return run_on_ray(config, folder, resume, tick)
 
 
 def follow(config: RunConfig, folder: RunFolder, resume: bool) -> Record:
@@ -96,9 +96,11 @@ def follow(config: RunConfig, folder: RunFolder, resume: bool) -> Record:
     last: Record = {}
     if resume:
         print(f"going on after round {folder.saved_round()}", file=sys.stderr)
-    with RunProgress(config.rounds) as progress, closing(records_of(config, folder, resume)) as records:  # type: ignore[type-var]
-        for last in records:
-            progress.show(last)
+    with RunProgress(config.rounds) as progress:
+        records = records_of(config, folder, resume, progress.tick)
+        with closing(records):  # type: ignore[type-var]
+            for last in records:
+                progress.show(last)
     return last
 
 

@@ -79,7 +79,10 @@ def weight(momentum: float, factor: float) -> float:
 
 
 SCHEDULES = Registry(
-    "step size schedule", "schedules", {"constant": Constant, "sqrt_speedup": SqrtSpeedup, "decay": Decay}
+    "step size schedule",
+    "schedules",
+    ("__call__",),
+    {"constant": Constant, "sqrt_speedup": SqrtSpeedup, "decay": Decay},
 )
 
 StepSize = Annotated[Schedule, Component(SCHEDULES, number="constant")]

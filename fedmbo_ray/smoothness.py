@@ -62,6 +62,6 @@ class PowerIteration:
         return self.margin * found.max()
 
 
-SMOOTHNESS = Registry("smoothness", "smoothness", {"given": Given, "auto": PowerIteration})
+SMOOTHNESS = Registry("smoothness", "smoothness", ("__call__",), {"given": Given, "auto": PowerIteration})
 
 NeumannScale = Annotated[Smoothness, Component(SMOOTHNESS, number="given")]

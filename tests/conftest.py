@@ -18,7 +18,11 @@ def cluster() -> Iterator[None]:
     """A local Ray cluster with room for several actors, and two GPUs that only Ray believes in."""
     import ray
 
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # kernels of test modules must be importable in actors
+    path = [
+        str(Path(__file__).parent),
+        os.environ.get("PYTHONPATH", ""),
+    ]  # kernels of tests must be importable in actors
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)

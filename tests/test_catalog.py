@@ -31,7 +31,8 @@ def test_as_json(capsys) -> None:
     assert found["algorithm.lower", "fedavg"]["parameters"]["local_steps"] == "required"
     assert found["algorithm", "adafbio"]["status"] == "reconstructed"
     assert all(each["status"] in STATUS for each in found.values() if each["paper"])
-    assert all(each["summary"] for each in found.values())
+    assert all(each["summary"] and each["description"] for each in found.values())
+    assert found["algorithm", "double_loop"]["parameters"]["outer"] == {"name": "plain"}
 
 
 def test_details_of_one(capsys) -> None:
@@ -39,6 +40,19 @@ def test_details_of_one(capsys) -> None:
     printed = capsys.readouterr().out
     assert "status: reconstructed; not checked against the paper's text" in printed
     assert "server_step_size: 1.0" in printed
+
+
+def test_a_kind_can_be_asked_for_and_narrow_terminals_lose_no_formula(capsys, monkeypatch) -> None:
+    assert main(["algorithm.lower"]) == 0
+    printed = capsys.readouterr().out
+    assert "proxskip" in printed
+    assert "fednest " not in printed
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["algorithm"]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert printed.count("…") == 1  # {0, …, N−1} in the legend
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_known_one(capsys) -> None:
@@ -144,6 +158,7 @@ def test_another_package_adds_a_method_and_a_solver_by_entry_point(tmp_path: Pat
     ("points", "name", "said"),
     [
         ("broken = toy_methods:Nothing", "broken", "'broken' of toy-methods can't be loaded: AttributeError"),
+        ("empty = toy_methods:Lazy", "empty", "'empty' of toy-methods must have init, round"),
         ("plain = toy_methods:both", "plain", "'plain' of toy-methods must be a class with @settings"),
         ("fedmbo = toy_methods:Naive", "fedmbo", "'fedmbo' is built in; toy-methods must give its own another name"),
     ],
@@ -158,3 +173,4 @@ def test_another_packages_mistake_is_named_and_harms_nobody_else(
     assert said in ran.stderr
     assert command(env, tmp_path, "run", "rounds=1", "--out", "fine").returncode == 0
     assert said in command(env, tmp_path, "catalog", "--json").stdout
+    assert said in command(env, tmp_path, "catalog", name).stdout

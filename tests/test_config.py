@@ -212,12 +212,12 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
         (["algorithm.lower=scaffold"], "algorithm.lower.local_steps: is required"),
         (
             ["algorithm=fednest", "algorithm.lower=fedavg"],
-            "algorithm.lower: must be a mapping of some of the keys steps",
+            "algorithm.lower: is fixed in FedNest; its keys steps, local_steps",
         ),
         (["algorithm=fednest", "algorithm.outer.local_step=2"], "did you mean 'local_steps'?"),
         (["algorithm=simfb"], "did you mean 'simfbo'?"),
         (
-            ["algorithm=simfbo", "algorithm.local_steps=2", "algorithm.local_steps.fewest=3"],
+            ["algorithm=simfbo", "algorithm.local_steps={fewest: 3, most: 2}"],
             "`fewest <= most` must hold",
         ),
     ],

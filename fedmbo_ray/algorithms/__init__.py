@@ -35,6 +35,7 @@ class Algorithm(Protocol):
 ALGORITHMS = Registry(
     "algorithm",
     "algorithms",
+    ("init", "round"),
     {
         "double_loop": DoubleLoop,
         "fedmbo": FedMBO,

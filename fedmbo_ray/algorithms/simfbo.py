@@ -50,13 +50,13 @@ class SimFBO:
         "Yang, Xiao, Ji 2023 (SimFBO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q"), heterogeneity="drift"
     )
 
-    step_size: StepSize = Constant(0.05)  # γ_x
-    lower_step_size: StepSize = Constant(0.3)  # γ_y
-    system_step_size: StepSize = Constant(0.1)  # γ_v
-    local_step_size: StepSize = Constant(0.05)  # η_x
-    local_lower_step_size: StepSize = Constant(0.3)  # η_y
-    local_system_step_size: StepSize = Constant(0.1)  # η_v
-    local_steps: StepsPerClient = LocalSteps(1, 1)  # τ_i
+    step_size: StepSize = Constant(0.03)  # γ_x
+    lower_step_size: StepSize = Constant(0.15)  # γ_y
+    system_step_size: StepSize = Constant(0.05)  # γ_v
+    local_step_size: StepSize = Constant(0.01)  # η_x
+    local_lower_step_size: StepSize = Constant(0.05)  # η_y
+    local_system_step_size: StepSize = Constant(0.02)  # η_v
+    local_steps: StepsPerClient = LocalSteps(4, 4)  # τ_i; 1 is D-SOBA
     radius: Positive | None = None  # r
     batch_size: Count = 32
 
@@ -92,10 +92,7 @@ class ShroFBO(SimFBO):
         "Yang, Xiao, Ji 2023 (ShroFBO)", RECONSTRUCTED, Cost("1", "p + 2*q", "p + 2*q + 1"), heterogeneity="drift"
     )
 
-    local_steps: StepsPerClient = LocalSteps(1, 5)
-    local_step_size: StepSize = Constant(0.01)
-    local_lower_step_size: StepSize = Constant(0.06)
-    local_system_step_size: StepSize = Constant(0.02)
+    local_steps: StepsPerClient = LocalSteps(1, 7)
 
     def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
         *Q, rho = self._communicate(clients, state, means)

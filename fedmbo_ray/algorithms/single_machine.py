@@ -96,7 +96,7 @@ STORM = Cost("1", "2*p + 2*q + 1", "2*p + 2*q")
 class SUSTAIN(LocalBSGVRM):
     """STORM momenta of ∇_y g and of a hypergradient with one random Neumann term, on samples that two points share."""
 
-    card: ClassVar[Card] = Card("Khanduri et al. 2021 (SUSTAIN)", CODE, STORM, participation="one")
+    card: ClassVar[Card] = Card("Khanduri et al. 2021 (SUSTAIN)", CODE, STORM, "one", "no")
 
     local_steps: Count = 1
     terms: Count = 10
@@ -107,7 +107,7 @@ class SUSTAIN(LocalBSGVRM):
 class MRBO(LocalBSGVRM):
     """SUSTAIN with the whole Neumann sum."""
 
-    card: ClassVar[Card] = Card("Yang, Ji, Liang 2021 (MRBO)", CODE, STORM, participation="one")
+    card: ClassVar[Card] = Card("Yang, Ji, Liang 2021 (MRBO)", CODE, STORM, "one", "no")
 
     local_steps: Count = 1
     terms: Count = 11

@@ -21,6 +21,7 @@ class HypergradientEstimator(Protocol):
 HYPERGRADIENTS = Registry(
     "hypergradient estimator",
     "hypergradients",
+    ("estimate",),
     {
         "phe": PHE,
         "phe_sum": PHESum,

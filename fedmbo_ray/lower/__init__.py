@@ -21,6 +21,7 @@ class LowerSolver(Protocol):
 LOWER = Registry(
     "lower solver",
     "lower",
+    ("solve",),
     {
         "minibatch_sgd": MinibatchSGD,
         "accelerated_sgd": AcceleratedSGD,

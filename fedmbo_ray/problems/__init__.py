@@ -11,6 +11,7 @@ from fedmbo_ray.registry import Registry
 PROBLEMS = Registry(
     "problem",
     "problems",
+    ("build",),
     {"quadratic": Quadratic, "hyper_representation": HyperRepresentation, "hyper_cleaning": HyperCleaning},
 )
 

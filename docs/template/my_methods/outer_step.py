@@ -11,7 +11,7 @@ from fedmbo_ray.registry import settings
 
 @settings
 class Signed:
-    """x − α·sign(h)."""
+    """x − α·sign(h); α is how far every entry goes, so it must be much smaller than for a plain step."""
 
     card: ClassVar[Card] = Card("Bernstein et al. 2018 (signSGD)", OURS, Cost("0", "0", "0"))
 
