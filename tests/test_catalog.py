@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -51,7 +52,8 @@ def test_a_kind_can_be_asked_for_and_narrow_terminals_lose_no_formula(capsys, mo
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["algorithm"]) == 0
     printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= 80
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines()
+    assert max(map(len, lines)) <= 80
     assert printed.count("…") == 1  # {0, …, N−1} in the legend
 
 

@@ -46,7 +46,7 @@ class F2SA:
     step_size: StepSize = Decay(initial=0.02, power=4 / 7, offset=100.0)  # α
     lower_step_size: StepSize = Decay(initial=0.1, power=4 / 7, offset=100.0)  # γ
     penalty_step_size: StepSize = Decay(initial=0.02, power=5 / 7, offset=100.0)  # β
-    growth: StepSize = Decay(initial=0.01, power=1 / 7, offset=100.0)  # δ
+    growth: StepSize = Decay(initial=0.001, power=1 / 7, offset=100.0)  # δ
     steps: Count = 5  # T
     multiplier: Positive = 5.0  # λ at first
     batch_size: Count = 32
