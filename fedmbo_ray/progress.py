@@ -40,8 +40,8 @@ class RunProgress:
         self._update(record["round"], ending="status" in record)
 
     def tick(self, round: int) -> None:
-        """After a round without a record."""
-        if round < self.rounds and time.monotonic() - self.updated > 0.2:
+        """After a round without a record; before the first record there is nothing to show."""
+        if self.figures and round < self.rounds and time.monotonic() - self.updated > 0.2:
             self._update(round)
 
     def _update(self, round: int, ending: bool = False) -> None:

