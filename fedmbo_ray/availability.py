@@ -7,7 +7,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedmbo_ray.registry import Positive, Probability, settings
+from fedmbo_ray.registry import Positive, settings
 
 Ids = NDArray[np.int64]
 Pick = Callable[[int, Ids], Ids]  # how many clients, and whom not to take (when sampling without replacement)
@@ -45,7 +45,7 @@ class Unreliable:
     """
 
     dropout: Annotated[float, Ge(0), Le(0.99)] = 0.0
-    straggle: Probability = 0.0
+    straggle: Annotated[float, Ge(0), Le(0.99)] = 0.0
     delay: Literal["constant", "exponential", "pareto"] = "exponential"
     delay_mean: Positive = 1.0
     deadline: Positive | None = None

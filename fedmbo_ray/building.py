@@ -59,6 +59,7 @@ def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
             rows = config.partition.split(dataset.train_targets, num_clients, stream(seed, "partition"))
         except ValueError as error:
             raise ConfigError(f"{config.partition} can't split {num_clients=}: {error}") from None
+        require_rows(rows, num_clients, len(dataset.train_targets))
         train, validation = train_and_validation(rows, config.validation)
     targets = dataset.train_targets.copy()
     corrupted = np.zeros(len(targets), dtype=bool)
@@ -74,6 +75,16 @@ def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
         std=float(dataset.train_inputs.std()),
     )
     return Federated(clients, dataset.test_inputs, dataset.test_targets, dataset.num_classes, corrupted)
+
+
+def require_rows(rows: Any, num_clients: int, num_rows: int) -> None:
+    """Raise a ConfigError unless every client has rows of its own."""
+    arrays = [np.asarray(each) for each in rows] if isinstance(rows, list) else []
+    if len(arrays) != num_clients or any(each.ndim != 1 or each.dtype.kind not in "iu" for each in arrays):
+        raise ConfigError(f"a partition must give a list of {num_clients} arrays of row numbers, but gave {type(rows)}")
+    everything = np.concatenate(arrays)
+    if len(np.unique(everything)) < len(everything) or not ((everything >= 0) & (everything < num_rows)).all():
+        raise ConfigError(f"a partition must give each of the rows 0 to {num_rows - 1} to one client at most")
 
 
 def build_federation(config: RunConfig, task: Task, backend: Any) -> Federation:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedmbo_ray.algorithms import ALGORITHMS
@@ -134,7 +135,7 @@ def tables(found: list[Entry], width: int) -> list[Table]:
             table.add_column(column, overflow="fold", no_wrap=column in ("communications", "clients", "non-iid"))
         for each in rows:
             cells = facts(each)
-            table.add_row(each.name, *(cells[column] for column in columns))
+            table.add_row(each.name, *(escape(cells[column]) for column in columns))
         made.append(table)
     return made
 
@@ -197,11 +198,13 @@ def main(words: list[str] | None = None) -> int:
     parser = Parser("fedmbo_ray.catalog", "Problems, partitions, solvers, estimators, methods: costs and papers.", HELP)
     parser.add_argument("names", nargs="*", metavar="NAME | KIND", help="show all about these entries, or these kinds")
     parser.add_argument("--json", action="store_true", help="print the entries as JSON")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for terminals without these letters
     try:
         args = parser.parse_args(sys.argv[1:] if words is None else words)
         found = chosen(args.names)
         if args.json:
-            print(json.dumps([each._asdict() for each in found], ensure_ascii=False, indent=1))
+            print(json.dumps([each._asdict() for each in found], indent=1))
         else:
             show(found, args.names)
         sys.stdout.flush()

@@ -20,5 +20,6 @@ class Parser(argparse.ArgumentParser):
 
 def complain(error: BaseException, code: int) -> int:
     """One line about an error on stderr; returns the exit code."""
-    print(f"error: {error or type(error).__name__}", file=sys.stderr)
+    said = " ".join(str(error).split()) if isinstance(error, ConfigError) else str(error)
+    print(f"error: {said or type(error).__name__}", file=sys.stderr)
     return code

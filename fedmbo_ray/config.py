@@ -1,6 +1,7 @@
 """The typed form of a config: what its sections and keys are, and what they may hold."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
@@ -12,7 +13,7 @@ from fedmbo_ray.datasets import DATASETS
 from fedmbo_ray.partitions import AnyPartition, ByDigits
 from fedmbo_ray.problems import PROBLEMS, makes_own_data
 from fedmbo_ray.problems.base import ProblemSettings
-from fedmbo_ray.registry import Component, ConfigError, Count, NonNegative, Positive, Probability, parts_of
+from fedmbo_ray.registry import Component, ConfigError, Count, NonNegative, Positive, Probability, at, parts_of
 
 
 def _as_ray_counts(share: float) -> float:
@@ -108,6 +109,15 @@ class RunConfig(Section):
                     f"but got cohort_size={n}, num_clients={m}; see tune_configs/single_machine.yaml",
                     *path,
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_of_momenta(self) -> "RunConfig":
+        """No schedule grows, so what holds in the first round holds in all."""
+        if hasattr(self.algorithm, "weights"):
+            first = SimpleNamespace(round=0, rounds=self.rounds, cohort_size=self.clients.cohort_size)
+            with at("algorithm"):
+                self.algorithm.weights(first)
         return self
 
     def resolved(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fedmbo_ray.building import build_federation, build_task
 from fedmbo_ray.checkpoints import FolderDamaged, Record, RunFolder
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Federation, Meter
+from fedmbo_ray.federation import Federation, Meter, RunFailed
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.rng import stream
 
@@ -90,7 +90,11 @@ class _Run:
 
     def _next_state(self) -> State:
         rng = stream(self.config.seed, "round", self.round)
-        return self.config.algorithm.round(self.federation.clients(rng, self.round), self.state)
+        state = self.config.algorithm.round(self.federation.clients(rng, self.round), self.state)
+        if not isinstance(state, dict) or shapes(state) != shapes(self.state):
+            rule = f"{type(self.config.algorithm).__name__}.round must return the tensors that init made"
+            raise RunFailed(f"{rule}, {shapes(self.state)}, but returned {shapes(state)}")
+        return state
 
     def _after_round(self) -> Iterator[Record]:
         """The record, then the checkpoint that are due: a crash between the two loses neither."""
@@ -167,7 +171,9 @@ class _Run:
         if checkpoint is None:
             return self.folder.rewind(-1)
         if shapes(checkpoint["state"]) != shapes(self.state):
-            raise FolderDamaged(f"the newest checkpoint in {self.folder.checkpoints} is of another problem")
+            raise FolderDamaged(
+                f"the newest checkpoint in {self.folder.checkpoints} is of another problem or algorithm"
+            )
         self.round, self.state = checkpoint["round"], checkpoint["state"]
         self.meter, self.federation.meter = Meter(**checkpoint["meter"]), Meter(**checkpoint["meter"])
         self.saved_seconds = checkpoint["seconds"]
@@ -185,8 +191,13 @@ def diverged(state: State, limit: float) -> str | None:
     return None
 
 
-def shapes(state: State) -> dict[str, Any]:
-    return {name: (value.shape, value.dtype) for name, value in state.items()}
+def shapes(state: Any) -> dict[str, Any]:
+    """Name, shape and dtype of the tensors in a state; what else it holds, by its type."""
+    entries = state.items() if isinstance(state, dict) else [("state", state)]
+    return {
+        name: (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else type(value).__name__
+        for name, value in entries
+    }
 
 
 def sha256(vector: Tensor) -> str:

@@ -8,7 +8,17 @@ import yaml
 
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.problems import makes_own_data
-from fedmbo_ray.registry import ConfigError, Registry, component_of, construct, is_number, required_of, section_of
+from fedmbo_ray.registry import (
+    Component,
+    ConfigError,
+    Registry,
+    at,
+    component_of,
+    construct,
+    is_number,
+    required_of,
+    section_of,
+)
 
 
 def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
@@ -17,17 +27,14 @@ def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
 
 
 def changed(fields: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The fields with each `key.path=value` applied: first those that choose components, outer ones before inner."""
+    """The fields with each `key.path=value` applied: outer ones before inner, of equals the last one wins."""
     words = [parse_override(word) for word in overrides]
-    plain = []
-    for keys, value in sorted(words, key=lambda word: len(word[0])):
+    for keys, value in sorted(words, key=lambda word: len(word[0]) - (word[0][-1] == "name")):
         path = keys[:-1] if keys[-1] == "name" else keys
         if isinstance(value, str) and not is_number(value) and component_at(fields, path) is not None:
             choose(fields, path, value)
         else:
-            plain.append((keys, value))
-    for keys, value in plain:
-        section_at(fields, keys[:-1])[keys[-1]] = value
+            section_at(fields, keys[:-1])[keys[-1]] = value
     touched = {keys[0] for keys, _ in words}
     if "problem" in touched and "data" not in touched and makes_own_data(fields.get("problem")):
         fields.pop("data", None)  # the file's, meant for the problem that was there before
@@ -37,7 +44,7 @@ def changed(fields: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
 def read_yaml(path: Path | None) -> dict[str, Any]:
     name = path or "the default config"
     try:
-        text = files("fedmbo_ray").joinpath("default.yaml").read_text() if path is None else path.read_text()
+        text = (files("fedmbo_ray").joinpath("default.yaml") if path is None else path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"can't read {name}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -76,19 +83,31 @@ def parse_override(word: str) -> tuple[list[str], Any]:
 
 
 def section_at(fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
-    """The mapping at a path, made if there is none; a component's bare name becomes a mapping."""
-    for key in keys:
+    """The mapping at a path, made if there is none; a component's bare name or number becomes a mapping."""
+    whole = fields
+    for depth, key in enumerate(keys, 1):
         inner = fields.get(key)
-        if not isinstance(inner, dict):
-            inner = {"name": inner} if isinstance(inner, str) else {}
-        fields[key] = fields = dict(inner)
+        if not isinstance(inner, dict | None):
+            inner = as_mapping(whole, keys[:depth], inner)
+        fields[key] = fields = dict(inner or {})
     return fields
+
+
+def as_mapping(fields: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    """What a component's short form stands for; anything else that has no keys is an error."""
+    component = component_annotation(fields, keys)
+    if component is None:
+        raise ConfigError(f"must be a mapping to set one of its keys, but is {value!r}", *keys)
+    with at(".".join(keys)):
+        return component.as_mapping(value)
 
 
 def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
     """Give a component another name; of its parameters those stay that the new one has no default for."""
     registry = component_at(fields, keys)
     section = section_at(fields, keys)
+    if section.get("name") == name:
+        return
     needed = required_of(registry[name]) if registry is not None and name in registry else []
     kept = {key: value for key, value in section.items() if key in needed}
     section.clear()
@@ -96,20 +115,27 @@ def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
 
 
 def component_at(fields: dict[str, Any], keys: list[str]) -> Registry | None:
-    """The registry of the component at a path, None if there is none; `fields` say what is chosen on the way."""
+    """The registry of the component at a path, None if there is none."""
+    component = component_annotation(fields, keys)
+    return component.registry if component is not None else None
+
+
+def component_annotation(fields: dict[str, Any], keys: list[str]) -> Component | None:
+    """The annotation of the component at a path, None if there is none; `fields` say what is chosen on the way."""
     cls: Any = RunConfig
-    registry = None
+    component = None
     for key in keys:
         field = getattr(cls, "__pydantic_fields__", {}).get(key)
         if field is None:
             return None
         component = component_of(field)
-        registry = component.registry if component is not None else None
         inner = fields.get(key) if isinstance(fields, dict) else None
         name = inner.get("name") if isinstance(inner, dict) else inner
         fields = inner if isinstance(inner, dict) else {}
-        cls = registry[str(name)] if registry is not None and name in registry else section_of(field)
-    return registry
+        cls = section_of(field)
+        if component is not None and isinstance(name, str) and name in component.registry:
+            cls = component.registry[name]
+    return component
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

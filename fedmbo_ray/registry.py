@@ -13,6 +13,8 @@ from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, Va
 from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
+from fedmbo_ray.cards import Card
+
 T = TypeVar("T")
 
 # What most parameters are.
@@ -36,7 +38,10 @@ class ConfigError(Exception):
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def settings(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass whose fields are checked, wherever its values come from."""
-    return cast("type[T]", dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls))
+    return cast(
+        "type[T]",
+        dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True))(cls),
+    )
 
 
 class Registry(Mapping[str, type]):
@@ -71,15 +76,22 @@ class Registry(Mapping[str, type]):
         return {point.name: point for point in entry_points(group=self.group)}
 
     def _load(self, point: EntryPoint) -> type:
-        source = point.dist.name if point.dist is not None else point.value
+        sources = sorted({_source(each) for each in entry_points(group=self.group) if each.name == point.name})
+        source = " and ".join(sources)
+        if len(sources) > 1:
+            raise ConfigError(f"{self.kind} {point.name!r} is given by {source}; only one of them may be installed")
         if point.name in self._classes:
             raise ConfigError(f"{self.kind} {point.name!r} is built in; {source} must give its own another name")
         try:
             cls = point.load()
-        except Exception as error:  # whatever another package raises
+        except (Exception, SystemExit) as error:  # whatever another package raises
             raise ConfigError(f"{self.kind} {point.name!r} of {source} can't be loaded: {error!r}") from None
-        if not hasattr(cls, "__pydantic_fields__"):
+        if not isinstance(cls, type) or not hasattr(cls, "__pydantic_fields__"):
             raise ConfigError(f"{self.kind} {point.name!r} of {source} must be a class with @settings, but is {cls!r}")
+        if not isinstance(getattr(cls, "card", None), Card | None):
+            raise ConfigError(
+                f"{self.kind} {point.name!r} of {source} must have a Card as card, but has {vars(cls)['card']!r}"
+            )
         missing = [method for method in self.methods if not callable(getattr(cls, method, None))]
         if missing:
             raise ConfigError(f"{self.kind} {point.name!r} of {source} must have {', '.join(missing)}")
@@ -104,6 +116,11 @@ class Registry(Mapping[str, type]):
             return None
 
 
+def _source(point: EntryPoint) -> str:
+    """The package that an entry point is from."""
+    return point.dist.name if point.dist is not None else point.value
+
+
 class Component:
     """Annotation of a field that holds one registered object: ``{name: phe, terms: 5}`` in YAML.
 
@@ -123,7 +140,7 @@ class Component:
         if self.registry.holds(value):
             return value
         with at(info.field_name):
-            mapping = self._as_mapping(value)
+            mapping = self.as_mapping(value)
             if "name" not in mapping:
                 article = "an" if self.registry.kind[0] in "aeiou" else "a"
                 raise ConfigError(f"{article} {self.registry.kind} needs a name; {choices('', list(self.registry))}")
@@ -133,7 +150,8 @@ class Component:
         fields = TypeAdapter(type(component)).dump_python(component, mode="json")
         return {"name": self.registry.name_of(component), **fields}
 
-    def _as_mapping(self, value: Any) -> dict[str, Any]:
+    def as_mapping(self, value: Any) -> dict[str, Any]:
+        """What a name or a number stands for."""
         if isinstance(value, Mapping):
             return dict(value)
         if self.number is not None and is_number(value):
@@ -148,7 +166,7 @@ def is_number(value: Any) -> bool:
     """Also of text such as 1e-3, which YAML does not take for a number."""
     try:
         return not isinstance(value, bool) and float(value) == float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -161,22 +179,22 @@ def at(field: str | None) -> Iterator[None]:
         raise ConfigError(error.rule, *([field] if field else []), *error.path) from None
 
 
-def construct(cls: Any, values: Mapping[str, Any]) -> Any:
+def construct(cls: Any, values: Mapping[str, Any], kept: Any = None) -> Any:
     """`cls(**values)`, validated; the first thing that is wrong is raised as a ConfigError.
 
-    A mapping changes the keys it has; for a section, or a component without a new name, the default keeps the others.
+    A mapping changes the keys it has; for a section, or a component without a new name, the default keeps the others:
+    that of the field, or of an object `kept` that the whole is a change of.
     """
-    built = dict(values)
+    built = dict(values) if kept is None else {**{key: getattr(kept, key) for key in fields_of(cls)}, **values}
     for name, value in values.items():
         field = cls.__pydantic_fields__.get(name)
         if field is None or not isinstance(value, Mapping):
             continue
         section, component = section_of(field), component_of(field)
-        default = field.get_default(call_default_factory=True, validated_data={})
+        default = getattr(kept, name, field.get_default(call_default_factory=True, validated_data={}))
         if section is not None:
-            kept = {key: getattr(default, key) for key in fields_of(section)} if type(default) is section else {}
             with at(name):
-                built[name] = construct(section, {**kept, **value})
+                built[name] = construct(section, value, default if type(default) is section else None)
         elif component is not None and "name" not in value and component.registry.holds(default):
             built[name] = {**component.dump(default), **value}
     try:

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, redirect_stdout
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -120,12 +120,13 @@ def report(last: Record, folder: RunFolder) -> None:
 def main(words: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    folder = None
+    folder, stdout = None, sys.stdout
     try:
         args = parse(sys.argv[1:] if words is None else words)
+        # Up to the end of the process stdout is for the result alone; Ray reports dead workers on it, if late.
+        sys.stdout = sys.stderr
         config, folder = prepare(args)
-        with redirect_stdout(sys.stderr):  # Ray reports dead workers on stdout, which is for the result alone
-            last = follow(config, folder, args.resume)
+        last = follow(config, folder, args.resume)
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
     except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
@@ -136,7 +137,7 @@ def main(words: list[str] | None = None) -> int:
         return 130
     report(last, folder)
     if args.json:
-        print(json.dumps(last, allow_nan=False))
+        print(json.dumps(last, allow_nan=False), file=stdout, flush=True)
     return 0 if last["status"] == "finished" else 1
 
 

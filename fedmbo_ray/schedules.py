@@ -74,7 +74,9 @@ StepsPerClient = Annotated[LocalSteps, BeforeValidator(_range)]
 def weight(momentum: float, factor: float) -> float:
     """momentum · factor, the weight of what is new in a moving average: it must not exceed 1."""
     if momentum * factor > 1:
-        raise ConfigError(f"a momentum's weight must be at most 1, but is {momentum:g} * {factor:g}; lower one of them")
+        raise ConfigError(
+            f"a momentum's weight must be at most 1, but is {momentum:g} * {factor:g}; lower rate or momentum"
+        )
     return momentum * factor
 
 

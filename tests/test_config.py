@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -11,7 +12,7 @@ from torch import nn
 
 from fedmbo_ray.algorithms import ALGORITHMS
 from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.building import build_task
+from fedmbo_ray.building import build_task, require_rows
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.loading import differences, read_config
 from fedmbo_ray.problems import PROBLEMS
@@ -295,3 +296,41 @@ def test_a_problem_without_second_derivatives_is_refused_by_all_but_first_order_
     assert "memfbo" in str(error.value)
     assert "\n" not in str(error.value)
     build_task(read_config(None, ["problem=once", "algorithm=memfbo"]))
+
+
+def test_of_overrides_the_last_one_wins_and_inner_ones_change_outer_ones() -> None:
+    def algorithm(*words: str) -> dict:
+        return read_config(None, ["problem=quadratic", *words]).resolved()["algorithm"]
+
+    assert algorithm("algorithm.smoothness=3", "algorithm.smoothness=auto")["smoothness"]["name"] == "auto"
+    assert algorithm("algorithm.smoothness=auto", "algorithm.smoothness=3")["smoothness"]["value"] == 3
+    assert algorithm("algorithm={name: simfbo}", "algorithm=fednest")["name"] == "fednest"
+    whole = "algorithm={name: fednest, lower: {steps: 2}}"
+    changed = algorithm("algorithm.lower.local_steps=7", whole)["lower"]
+    assert (changed["steps"], changed["local_steps"]) == (2, 7)
+    assert algorithm("algorithm.step_size.value=0.3")["step_size"] == {"name": "constant", "value": 0.3}
+    assert algorithm("algorithm=simfbo", "algorithm.batch_size=5", "algorithm.name=simfbo")["batch_size"] == 5
+    assert algorithm("algorithm=bsa", "algorithm.lower.step_size.initial=0.3")["lower"]["step_size"]["power"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["clients=5", "clients.num_clients=6"], "clients: must be a mapping to set one of its keys, but is 5"),
+        (["algorithm=fednest", "algorithm.lower=5", "algorithm.lower.steps=2"], "algorithm.lower: must be a mapping"),
+        (["algorithm=adafbio", "clients.cohort_size=50", "algorithm.rate=3"], "algorithm: a momentum's weight must be"),
+        (["algorithm=fedbioacc", "clients.cohort_size=50", "algorithm.rate=1e200"], "a momentum's weight must be"),
+        (["algorithm.step_size=1" + 400 * "0"], "algorithm.step_size: must be a number"),
+    ],
+)
+def test_no_value_is_lost_on_the_way(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_config(None, words)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("rows", [[np.arange(5)], [np.arange(4), np.arange(4)], [np.array([-1]), np.array([0])], None])
+def test_a_partition_must_give_every_client_rows_of_its_own(rows) -> None:
+    with pytest.raises(ConfigError, match="a partition must give"):
+        require_rows(rows, 2, 10)

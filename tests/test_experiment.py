@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 from tasks import ALGORITHM, tiny_config
 
 from fedmbo_ray import experiment
+from fedmbo_ray.algorithms.double_loop import DoubleLoop
 from fedmbo_ray.checkpoints import RunFolder
 from fedmbo_ray.experiment import run
+from fedmbo_ray.federation import RunFailed
 
 
 def timeless(records: list[dict]) -> list[dict]:
@@ -108,3 +111,11 @@ def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: py
         folder.save({"round": 99}, keep=1)
     assert folder.saved_round() == saved
     assert not list(folder.checkpoints.glob(".*"))
+
+
+def test_a_round_that_returns_something_else_than_its_state_is_named(monkeypatch) -> None:
+    config = tiny_config("quadratic")
+    for wrong in ({"x": torch.zeros(4)}, [], {"x": torch.zeros(4), "y": 3, "smoothness": torch.zeros(())}):
+        monkeypatch.setattr(DoubleLoop, "round", lambda self, clients, state, wrong=wrong: wrong)
+        with pytest.raises(RunFailed, match=r"DoubleLoop\.round must return the tensors that init made"):
+            list(run(config))

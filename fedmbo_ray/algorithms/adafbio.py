@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedmbo_ray.algorithms.local_bsg import first_momenta, start, storm_steps
+from fedmbo_ray.algorithms.local_bsg import first_momenta, local_steps, start, storm_steps, storm_weights
 from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.hypergradients.local_neumann import Series, local_draws
 from fedmbo_ray.registry import Count, NonNegative, Positive, Probability, settings
-from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
+from fedmbo_ray.schedules import Constant, Decay, StepSize
 from fedmbo_ray.smoothness import NeumannScale, PowerIteration
 
 
@@ -63,13 +63,15 @@ class AdaFBiO:
         smoothness = self.smoothness(clients, x, y, state["smoothness"])
         if clients.round == 0:
             u, w = first_momenta(self, clients, x, y, smoothness)
-        eta = self.rate(clients)
         a = self.decay * state["a"] + (1 - self.decay) * u * u
         b = self.decay * state["b"] + (1 - self.decay) * w.norm()
-        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
-        weights = (weight(self.momentum, eta**2), weight(self.lower_momentum, eta**2))
+        steps, weights = local_steps(self, clients), self.weights(clients)
         kernel = partial(adaptive_steps, steps=steps, weights=weights, series=self.series)
         draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
         A, B = a.sqrt() + self.damping, b + self.damping
         x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, A, B, draw=draw)
         return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness, "a": a, "b": b}
+
+    def weights(self, clients: Clients) -> tuple[float, float]:
+        """c₂η² and c₁η²."""
+        return storm_weights(self, clients)

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedmbo_ray import memory
-from fedmbo_ray.federation import Clients
+from fedmbo_ray.federation import Clients, RunFailed
 from fedmbo_ray.hypergradients import Hypergradient
 from fedmbo_ray.lower import Lower
 from fedmbo_ray.outer import OuterStep, Plain
@@ -43,6 +43,8 @@ class DoubleLoop:
         smoothness = self.smoothness(clients, x, y, state["smoothness"])
         chosen = self._chosen(clients)
         h, above = memory.call(self.hypergradient.estimate, "hypergradient", state, chosen, x, y, smoothness)
+        if h.shape != x.shape:
+            raise RunFailed(f"a hypergradient must have the shape of x, {tuple(x.shape)}, but has {tuple(h.shape)}")
         x = self.outer.step(chosen, x, y, h, self.step_size(clients))
         return {"x": x, "y": y, "smoothness": smoothness, **below, **above}
 

@@ -105,8 +105,13 @@ class FedBiOAcc:
             draw = tuple(Draw(split, self.batch_size) for split in ("validation", "train"))
             d = clients.mean(directions, everyone, *point, draw=draw)
         sizes = (self.step_size, self.lower_step_size, self.system_step_size)
-        steps, keep = tuple(eta * size(clients) for size in sizes), 1 - weight(self.momentum, eta**2)
+        steps, keep = tuple(eta * size(clients) for size in sizes), 1 - self.weights(clients)[0]
         draw = tuple(Draw(split, self.batch_size, self.local_steps) for split in ("validation", "train"))
         kernel = partial(storm_steps, steps=steps, keep=keep, radius=self.radius)
         new = clients.mean(kernel, everyone, *point, *d, draw=draw)
         return dict(zip(("x", "y", "v", "d_x", "d_y", "d_v"), new, strict=True))
+
+    def weights(self, clients: Clients) -> tuple[float]:
+        """cη²."""
+        eta = self.rate(clients)
+        return (weight(self.momentum, eta * eta),)

@@ -64,6 +64,17 @@ def first_momenta(method: Any, clients: Clients, *point: Tensor) -> Any:
     return clients.mean(kernel, clients.everyone(), *point, draw=draw)
 
 
+def local_steps(method: Any, clients: Clients) -> tuple[float, float]:
+    """ηγ_x and ηγ_y."""
+    eta = method.rate(clients)
+    return eta * method.step_size(clients), eta * method.lower_step_size(clients)
+
+
+def storm_weights(method: Any, clients: Clients) -> tuple[float, float]:
+    eta = method.rate(clients)
+    return weight(method.momentum, eta * eta), weight(method.lower_momentum, eta * eta)
+
+
 def start(x: Tensor, y: Tensor) -> dict[str, Tensor]:
     return {"x": x, "y": y, "u": torch.zeros_like(x), "w": torch.zeros_like(y), "smoothness": unmeasured(y)}
 
@@ -109,10 +120,13 @@ class LocalBSGM:
         return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}
 
     def _kernel(self, clients: Clients) -> Any:
-        eta = self.rate(clients)
-        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
-        weights = (weight(self.momentum, eta), weight(self.lower_momentum, eta))
+        steps, weights = local_steps(self, clients), self.weights(clients)
         return partial(momentum_steps, steps=steps, weights=weights, series=self.series)
+
+    def weights(self, clients: Clients) -> tuple[float, float]:
+        """aη and bη."""
+        eta = self.rate(clients)
+        return weight(self.momentum, eta), weight(self.lower_momentum, eta)
 
 
 @settings
@@ -127,7 +141,9 @@ class LocalBSGVRM(LocalBSGM):
     rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
 
     def _kernel(self, clients: Clients) -> Any:
-        eta = self.rate(clients)
-        steps = (eta * self.step_size(clients), eta * self.lower_step_size(clients))
-        weights = (weight(self.momentum, eta**2), weight(self.lower_momentum, eta**2))
+        steps, weights = local_steps(self, clients), self.weights(clients)
         return partial(storm_steps, steps=steps, weights=weights, series=self.series)
+
+    def weights(self, clients: Clients) -> tuple[float, float]:
+        """aη² and bη²."""
+        return storm_weights(self, clients)
