@@ -25,7 +25,11 @@ class RunFailed(Exception):
 
 @dataclass
 class Meter:
-    """What the federated protocol has cost so far; floats count everything a client receives or sends."""
+    """What the federated protocol has cost so far; floats count everything a client receives or sends.
+
+    Samples are those that clients draw: one that serves two gradients counts once, and so does one of a batch that a
+    client's own random depth then has no use for. All local data count once for each local step on them.
+    """
 
     communications: int = 0
     samples: int = 0

@@ -14,7 +14,7 @@ from fedmbo_ray.algorithms import ALGORITHMS
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.building import build_federation, build_task
-from fedmbo_ray.cards import Cost
+from fedmbo_ray.cards import Card, Cost
 from fedmbo_ray.federation import Clients
 from fedmbo_ray.hypergradients import HYPERGRADIENTS
 from fedmbo_ray.lower import LOWER
@@ -112,10 +112,13 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key].nan_to_num(), b[key].nan_to_num()) for key in a)
 
 
-ON_TWO = [(name, problem) for name in EVERY for problem in ("quadratic", "hyper_representation")]
+# Methods on a real problem, where they run with several clients; parts, and the rest, on the quadratic.
+ALONE = {name for name in METHODS if getattr(ALGORITHMS[name], "card", Card("", "")).participation == "one"}
+ONCE = [(name, "hyper_representation" if name in METHODS and name not in ALONE else "quadratic") for name in EVERY]
+MORE = [("lower fedlin", "hyper_representation"), ("fedmbo", "hyper_cleaning"), ("memfbo", "hyper_cleaning")]
 
 
-@pytest.mark.parametrize(("name", "problem"), [*ON_TWO, ("fedmbo", "hyper_cleaning"), ("memfbo", "hyper_cleaning")])
+@pytest.mark.parametrize(("name", "problem"), ONCE + MORE)
 def test_same_seed_same_bits_and_nothing_global_touched(name: str, problem: str) -> None:
     config = config_for(name, problem)
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
@@ -144,8 +147,7 @@ def pool(cluster):
             each.close()
 
 
-@every_algorithm
-@pytest.mark.parametrize("problem", ["quadratic", "hyper_representation"])
+@pytest.mark.parametrize(("name", "problem"), ONCE)
 def test_ray_gives_the_bits_of_in_process(name: str, problem: str, pool) -> None:
     config = config_for(name, problem)
     here = final_state(config)
