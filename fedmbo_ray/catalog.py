@@ -87,7 +87,6 @@ def entry(kind: str, name: str) -> Entry:
         return Entry(kind, name, "", "", None, str(error), None, None, None, None, None, {}, package)
     card: Card | None = getattr(cls, "card", None)
     cost = card.cost if card is not None and card.cost is not None else Cost("", "", "")
-    methods = card is not None and card.cost is not None
     return Entry(
         kind=kind,
         name=name,
@@ -98,8 +97,8 @@ def entry(kind: str, name: str) -> Entry:
         communications=cost.communications or None,
         floats_down=cost.down or None,
         floats_up=cost.up or None,
-        participation=card.participation if card is not None and methods else None,
-        heterogeneity=card.heterogeneity if card is not None and methods else None,
+        participation=card.participation if card is not None and card.cost is not None else None,
+        heterogeneity=card.heterogeneity if card is not None and card.cost is not None else None,
         parameters=parameters(cls),
         package=package,
     )

@@ -11,7 +11,6 @@ from fedmbo_ray.problems import makes_own_data
 from fedmbo_ray.registry import (
     Component,
     ConfigError,
-    Registry,
     at,
     component_of,
     construct,
@@ -95,7 +94,7 @@ def section_at(fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
 
 def as_mapping(fields: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
     """What a component's short form stands for; anything else that has no keys is an error."""
-    component = component_annotation(fields, keys)
+    component = component_at(fields, keys)
     if component is None:
         raise ConfigError(f"must be a mapping to set one of its keys, but is {value!r}", *keys)
     with at(".".join(keys)):
@@ -104,23 +103,16 @@ def as_mapping(fields: dict[str, Any], keys: list[str], value: Any) -> dict[str,
 
 def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
     """Give a component another name; of its parameters those stay that the new one has no default for."""
-    registry = component_at(fields, keys)
-    section = section_at(fields, keys)
+    component, section = component_at(fields, keys), section_at(fields, keys)
     if section.get("name") == name:
         return
-    needed = required_of(registry[name]) if registry is not None and name in registry else []
+    needed = required_of(component.registry[name]) if component is not None and name in component.registry else []
     kept = {key: value for key, value in section.items() if key in needed}
     section.clear()
     section.update({"name": name, **kept})
 
 
-def component_at(fields: dict[str, Any], keys: list[str]) -> Registry | None:
-    """The registry of the component at a path, None if there is none."""
-    component = component_annotation(fields, keys)
-    return component.registry if component is not None else None
-
-
-def component_annotation(fields: dict[str, Any], keys: list[str]) -> Component | None:
+def component_at(fields: dict[str, Any], keys: list[str]) -> Component | None:
     """The annotation of the component at a path, None if there is none; `fields` say what is chosen on the way."""
     cls: Any = RunConfig
     component = None

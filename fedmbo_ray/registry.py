@@ -88,10 +88,9 @@ class Registry(Mapping[str, type]):
             raise ConfigError(f"{self.kind} {point.name!r} of {source} can't be loaded: {error!r}") from None
         if not isinstance(cls, type) or not hasattr(cls, "__pydantic_fields__"):
             raise ConfigError(f"{self.kind} {point.name!r} of {source} must be a class with @settings, but is {cls!r}")
-        if not isinstance(getattr(cls, "card", None), Card | None):
-            raise ConfigError(
-                f"{self.kind} {point.name!r} of {source} must have a Card as card, but has {vars(cls)['card']!r}"
-            )
+        card = getattr(cls, "card", None)
+        if not isinstance(card, Card | None):
+            raise ConfigError(f"{self.kind} {point.name!r} of {source} must have a Card as card, but has {card!r}")
         missing = [method for method in self.methods if not callable(getattr(cls, method, None))]
         if missing:
             raise ConfigError(f"{self.kind} {point.name!r} of {source} must have {', '.join(missing)}")
@@ -216,9 +215,18 @@ def explain(errors: Any, cls: Any) -> ConfigError:
         return ConfigError(str(error["ctx"]["error"]), *path)
     if error["type"] == "dataclass_type":
         keys = ", ".join(fields_of(section_of(cls.__pydantic_fields__[path[0]])))
+        free = next((base.__name__ for base in cls.__mro__[1:] if _leaves_free(base, path[0])), None)
+        if free is None:
+            return ConfigError(f"must be a mapping of some of the keys {keys}, but got {error['input']!r}", *path)
         rule = f"is fixed in {cls.__name__}; its keys {keys} can be set, but got {error['input']!r}"
-        return ConfigError(f"{rule} (algorithm.name=double_loop leaves the parts free)", *path)
+        return ConfigError(f"{rule} ({free} leaves it free)", *path)
     return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
+
+
+def _leaves_free(cls: Any, name: str) -> bool:
+    """Whether a field of a class may hold any component of its kind."""
+    field = getattr(cls, "__pydantic_fields__", {}).get(name)
+    return field is not None and component_of(field) is not None
 
 
 def fields_of(cls: Any) -> list[str]:
