@@ -8,6 +8,7 @@ from torch.func import vmap
 
 from fedmbo_ray.data import ClientData, Draw, Integers, Trait
 from fedmbo_ray.data import Clients as Cohort
+from fedmbo_ray.layers import Looking, layered
 from fedmbo_ray.oracles import Gradient, Tensors
 from fedmbo_ray.rng import Seeds, fold
 
@@ -48,7 +49,8 @@ def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: to
         return _wrap(method(problem, batches, shared, each))
     axes = (0, *(None for _ in shared), *(0 for _ in each))
     written = [tensor._version for tensor in (*shared, *each)]
-    outputs = _wrap(vmap(lambda batch, *args: job.kernel(problem, batch, *args), axes)(batches, *shared, *each))
+    looking = Looking(problem) if layered(problem) else problem
+    outputs = _wrap(vmap(lambda batch, *args: job.kernel(looking, batch, *args), axes)(batches, *shared, *each))
     if written != [tensor._version for tensor in (*shared, *each)]:
         raise ValueError("a kernel must not write to its arguments")
     uploaded = len(outputs) - job.own

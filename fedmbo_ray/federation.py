@@ -38,17 +38,16 @@ class Meter:
     dropped: int = 0  # slots whose client did not answer
     waited: float = 0.0  # simulated seconds spent on the slowest client of each cohort
 
-    def count(self, data: ClientData, job: Job, news: int, blocks: list[Block], results: list[Any]) -> None:
-        """One communication, in which every slot was told `news` floats that it did not know."""
-        slots = sum(len(block.clients) for block in blocks)
-        draws = [draw for draw in (job.draw if isinstance(job.draw, tuple) else [job.draw]) if isinstance(draw, Draw)]
+    def count(self, data: ClientData, job: Job, cohort: Cohort, news: int, each: Any, results: list[Any]) -> None:
+        """One communication, in which every slot was told its row of `each`, and `news` floats that it did not know."""
+        draws = job.draw if isinstance(job.draw, tuple) else (job.draw,)
+        first = results[0]
+        uploads = first[: len(first) - job.own]
+        per_slot = sum([out.numel() for out in uploads]) if job.summed else sum([out[0].numel() for out in uploads])
         self.communications += 1
-        self.samples += sum(data.samples(block.clients, draw) for block in blocks for draw in draws)
-        self.floats_down += slots * news
-        self.floats_down += sum(rows.numel() for block in blocks for rows in block.each[: len(block.each) - job.own])
-        for block, result in zip(blocks, results, strict=True):
-            uploads = sum(out.numel() for out in result[: len(result) - job.own])
-            self.floats_up += uploads * (len(block.clients) if job.summed else 1)
+        self.samples += sum([data.samples(cohort, draw) for draw in draws if isinstance(draw, Draw)])
+        self.floats_down += len(cohort) * news + sum([rows.numel() for rows in each])
+        self.floats_up += len(cohort) * per_slot
 
     def state(self) -> dict[str, float]:
         return asdict(self)
@@ -163,14 +162,20 @@ class Clients:
             self.federation.meter.waited += self.federation.availability.wait(self.rng, len(cohort))
         seeds = draw_seeds(self.rng, len(cohort))
         rows = (*each, *(memory[cohort] for memory in own))
-        width = self.federation.block_size
-        cuts = [slice(start, start + width) for start in range(0, len(cohort), width)]
-        blocks = [Block(cohort[cut], seeds[cut], tuple(each[cut] for each in rows)) for cut in cuts]
+        blocks = [
+            Block(cohort[cut], seeds[cut], tuple([part[cut] for part in rows])) for cut in self._cuts(len(cohort))
+        ]
         results = self.federation.backend.run(job, blocks)
-        self.federation.meter.count(self.federation.data, job, self._news(cohort, job.shared), blocks, results)
+        self.federation.meter.count(self.federation.data, job, cohort, self._news(cohort, job.shared), each, results)
         uploads = [result[: len(result) - len(own)] for result in results]
         kept = zip(*(result[len(result) - len(own) :] for result in results), strict=True)
         return uploads, [remembered(memory, cohort, torch.cat(new)) for memory, new in zip(own, kept, strict=True)]
+
+    def _cuts(self, size: int) -> list[slice]:
+        """Blocks as equal as can be, of `block_size` slots at most; a smaller cohort has as many as one of n."""
+        width = self.federation.block_size
+        count = max(-(-size // width), min(size, -(-self.cohort_size // width)))
+        return [slice(size * i // count, size * (i + 1) // count) for i in range(count)]
 
     def _news(self, cohort: Cohort, shared: tuple[Tensor, ...]) -> int:
         """How many floats of `shared` the cohort was not told before in this round."""

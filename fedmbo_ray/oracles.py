@@ -1,9 +1,8 @@
 """What a client can compute: gradients of its two losses, and products with second derivatives of the lower one.
 
 Each oracle is a `Gradient`: a kernel for one client, to be called from other kernels, that also knows how
-a whole block of clients computes it in one backward pass. Slots don't interact, so the gradient of the sum
-of their values in stacked points is the stack of their gradients, and the gradient in a shared point is
-the sum of theirs.
+a whole block of clients computes it at once. Slots don't interact, so the gradient of the sum of their values
+in stacked points is the stack of their gradients, and the gradient in a shared point is the sum of theirs.
 """
 
 from collections.abc import Callable
@@ -14,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from fedmbo_ray.layers import Term, gradient_in_v, gradient_in_x, gradient_in_y, layered
+
 Tensors = Tensor | tuple[Tensor, ...]
 X, Y, V = 0, 1, 2  # positions of x, y and v among a kernel's arguments
 
@@ -22,37 +23,64 @@ X, Y, V = 0, 1, 2  # positions of x, y and v among a kernel's arguments
 class Gradient:
     """The gradient of a client's `value(problem, batch, x, y, ...)` in its arguments at positions `wrt`.
 
-    `total(problem, batches, x, ys, ...)` is the sum of the values over a block, with y stacked.
+    `total(problem, batches, x, ys, ...)` is the sum of the values over a block, with y stacked; `terms`, of the same
+    arguments, are what the values are made of, for problems with layers: they are differentiated by formula.
     """
 
     value: Callable[..., Tensor]
     total: Callable[..., Tensor]
+    terms: Callable[..., list[Term]]
     wrt: int | tuple[int, ...]
 
     def __call__(self, problem: Any, batch: Any, *args: Tensor) -> Any:
         """For one client, inside another kernel."""
+        if self.wrt == Y and layered(problem):
+            return gradient_in_y(self.terms(problem, batch, *args), args[Y])
         return grad(lambda *args: self.value(problem, batch, *args), argnums=self.wrt)(*args)
 
     def each(self, problem: Any, batches: Any, shared: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> Tensors:
         """For every slot of a block, stacked."""
+        args = (*shared, *each)
+        if self.wrt == Y and shared and layered(problem):
+            return gradient_in_y(self.terms(problem, batches, *args), args[Y])
         if self.wrt != Y or len(shared) < 2:
             axes = (0, *(None for _ in shared), *(0 for _ in each))
-            return vmap(lambda batch, *args: self(problem, batch, *args), axes)(batches, *shared, *each)
-        x, y, *rest = shared
+            return vmap(lambda batch, *args: self(problem, batch, *args), axes)(batches, *args)
+        x, y, *rest = args
         ys = y.expand(slots(batches), -1).detach().requires_grad_()
-        return torch.autograd.grad(self.total(problem, batches, x, ys, *rest, *each), ys)[0]
+        return torch.autograd.grad(self.total(problem, batches, x, ys, *rest), ys)[0]
 
     def sum(self, problem: Any, batches: Any, shared: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> Tensors:
         """The sum over the slots of a block, of gradients in shared arguments."""
-        wrt = self.wrt if isinstance(self.wrt, tuple) else (self.wrt,)
-        points = [shared[i].detach().requires_grad_() for i in wrt]
-        x, y, *rest = (points[wrt.index(i)] if i in wrt else arg for i, arg in enumerate(shared))
-        count = slots(batches)
+        if layered(problem):
+            return self._by_formula(problem, batches, *shared, *each)
         if each:
-            total = self.total(problem, batches, x, y.expand(count, -1), *rest, *each)
-        else:  # one point for all: the slots' samples make one batch
-            total = count * self.total(problem, one_slot(batches), x, y.expand(1, -1), *rest)
-        gradients = torch.autograd.grad(total, points, allow_unused=True, materialize_grads=True)
+            return self._by_autograd(problem, batches, *shared, *each)
+        gradients = self._by_autograd(problem, one_slot(batches), *shared)  # one point: all samples make one batch
+        count = slots(batches)
+        return tuple(count * part for part in gradients) if isinstance(gradients, tuple) else count * gradients
+
+    def _by_formula(self, problem: Any, batches: Any, x: Tensor, y: Tensor, *rest: Tensor) -> Tensors:
+        if self.wrt == Y:
+            return gradient_in_y(self.terms(problem, batches, x, y, *rest), y).sum(0)
+        x = x.detach().requires_grad_()
+        terms = self.terms(problem, batches, x, y, *rest)
+        with torch.no_grad():
+            in_x = gradient_in_x(terms, x, y)
+            if self.wrt == X:
+                return in_x
+            in_y = gradient_in_y(terms, y).sum(0)
+            return (in_x, in_y) if self.wrt == (X, Y) else (in_x, in_y, gradient_in_v(terms, y).sum(0))
+
+    def _by_autograd(self, problem: Any, batches: Any, *args: Tensor) -> Tensors:
+        wrt = self.wrt if isinstance(self.wrt, tuple) else (self.wrt,)
+        points = [args[i].detach().requires_grad_() for i in wrt]
+        x, y, *rest = (points[wrt.index(i)] if i in wrt else arg for i, arg in enumerate(args))
+        total = self.total(problem, batches, x, y.expand(slots(batches), -1), *rest)
+        if total.requires_grad:
+            gradients = torch.autograd.grad(total, points, allow_unused=True, materialize_grads=True)
+        else:  # none of the points enters
+            gradients = tuple(map(torch.zeros_like, points))
         return gradients if isinstance(self.wrt, tuple) else gradients[0]
 
 
@@ -72,6 +100,10 @@ def lowers(problem: Any, batches: Any, x: Tensor, ys: Tensor) -> Tensor:
     return losses(problem.lower, problem, x, ys, batches).sum()
 
 
+def lower_terms(problem: Any, batches: Any, x: Tensor, y: Tensor) -> list[Term]:
+    return [Term(1, problem.lower_head, problem.lower_sees(x, batches))]
+
+
 def upper(problem: Any, batch: Any, x: Tensor, y: Tensor) -> Tensor:
     """f_i(x, y; ξ)."""
     return problem.upper(x, y, batch)
@@ -79,6 +111,10 @@ def upper(problem: Any, batch: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def uppers(problem: Any, batches: Any, x: Tensor, ys: Tensor) -> Tensor:
     return losses(problem.upper, problem, x, ys, batches).sum()
+
+
+def upper_terms(problem: Any, batches: Any, x: Tensor, y: Tensor) -> list[Term]:
+    return [Term(1, problem.upper_head, problem.upper_sees(x, batches))]
 
 
 def slope(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -90,6 +126,10 @@ def slopes(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -> Ten
     ys = ys if ys.requires_grad else ys.detach().requires_grad_()
     (gradients,) = torch.autograd.grad(lowers(problem, batches, x, ys), ys, create_graph=True)
     return (gradients * vs).sum()
+
+
+def slope_terms(problem: Any, batches: Any, x: Tensor, y: Tensor, v: Tensor) -> list[Term]:
+    return [Term(1, problem.lower_head, problem.lower_sees(x, batches), v)]
 
 
 def lagrangian(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -107,16 +147,22 @@ def lagrangians(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -
     return uppers(problem, validation, x, ys) - slopes(problem, train, x, ys, vs)
 
 
-grad_y_lower = Gradient(lower, lowers, Y)  # ∇_y g
-grads_lower = Gradient(lower, lowers, (X, Y))  # ∇_x g, ∇_y g
-grad_x_upper = Gradient(upper, uppers, X)  # ∇_x f
-grad_y_upper = Gradient(upper, uppers, Y)  # ∇_y f
-grads_upper = Gradient(upper, uppers, (X, Y))  # ∇_x f, ∇_y f
-hessian_yy = Gradient(slope, slopes, Y)  # ∇²_yy g · v
-hessian_xy = Gradient(slope, slopes, X)  # ∇²_xy g · v
-grad_x_through = Gradient(lagrangian, lagrangians, X)  # ∇_x f − ∇²_xy g · v
-grad_y_through = Gradient(lagrangian, lagrangians, Y)  # ∇_y f − ∇²_yy g · v
-grads_lagrangian = Gradient(lagrangian, lagrangians, (X, Y, V))  # both, and −∇_y g
+def lagrangian_terms(problem: Any, batches: Any, x: Tensor, y: Tensor, v: Tensor) -> list[Term]:
+    validation, train = batches
+    above = Term(1, problem.upper_head, problem.upper_sees(x, validation))
+    return [above, Term(-1, problem.lower_head, problem.lower_sees(x, train), v)]
+
+
+grad_y_lower = Gradient(lower, lowers, lower_terms, Y)  # ∇_y g
+grads_lower = Gradient(lower, lowers, lower_terms, (X, Y))  # ∇_x g, ∇_y g
+grad_x_upper = Gradient(upper, uppers, upper_terms, X)  # ∇_x f
+grad_y_upper = Gradient(upper, uppers, upper_terms, Y)  # ∇_y f
+grads_upper = Gradient(upper, uppers, upper_terms, (X, Y))  # ∇_x f, ∇_y f
+hessian_yy = Gradient(slope, slopes, slope_terms, Y)  # ∇²_yy g · v
+hessian_xy = Gradient(slope, slopes, slope_terms, X)  # ∇²_xy g · v
+grad_x_through = Gradient(lagrangian, lagrangians, lagrangian_terms, X)  # ∇_x f − ∇²_xy g · v
+grad_y_through = Gradient(lagrangian, lagrangians, lagrangian_terms, Y)  # ∇_y f − ∇²_yy g · v
+grads_lagrangian = Gradient(lagrangian, lagrangians, lagrangian_terms, (X, Y, V))  # both, and −∇_y g
 
 
 def slots(batches: Any) -> int:

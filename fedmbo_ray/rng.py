@@ -27,7 +27,7 @@ def stream(seed: int, *path: str | int) -> np.random.Generator:
 
 def draw_seeds(rng: np.random.Generator, count: int) -> Seeds:
     """`count` fresh 64-bit seeds, one for each slot of a communication."""
-    return rng.integers(0, 2**64, size=count, dtype=np.uint64)
+    return rng.bit_generator.random_raw(count)
 
 
 def mix(z: Seeds) -> Seeds:

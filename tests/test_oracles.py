@@ -1,5 +1,7 @@
 """Oracles against dense derivatives (float64), and what a block computes against client after client."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ from torch.func import grad, hessian, jacrev
 
 from fedmbo_ray import oracles
 from fedmbo_ray.blocks import Block, Job, draw_batches, run_block
-from fedmbo_ray.data import Draw
+from fedmbo_ray.data import Draw, Integers
+from fedmbo_ray.lower.fedlin import local_steps as fedlin_steps
+from fedmbo_ray.lower.fedsvrg import local_svrg
 from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.rng import draw_seeds, stream
 
@@ -16,12 +20,16 @@ CPU = torch.device("cpu")
 TRAIN, VALIDATION = Draw("train", 3), Draw("validation", 3)
 ORACLES = {
     "grad_y_lower": TRAIN,
+    "grads_lower": TRAIN,
+    "grad_x_upper": VALIDATION,
     "grad_y_upper": VALIDATION,
     "grads_upper": VALIDATION,
     "hessian_yy": TRAIN,
     "hessian_xy": TRAIN,
     "grad_x_through": (VALIDATION, TRAIN),
+    "grad_y_through": (VALIDATION, TRAIN),
 }
+LAYERED = [name for name in TINY_PROBLEMS if name.startswith("hyper")]
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -81,6 +89,67 @@ def test_a_block_computes_what_its_clients_would(name: str, oracle: str) -> None
     for a, b, c in zip(expected, stacked, summed, strict=True):
         assert close(a, b)
         assert close(a.sum(0), c)
+
+
+class Unlayered:
+    """A problem that keeps its formulas to itself."""
+
+    stacks = True
+
+    def __init__(self, problem) -> None:
+        self.upper, self.lower = problem.upper, problem.lower
+
+
+@pytest.mark.parametrize("oracle", [*ORACLES, "grads_lagrangian"])
+@pytest.mark.parametrize("name", LAYERED)
+def test_formulas_are_the_derivatives_that_autograd_finds(name: str, oracle: str) -> None:
+    task, rng = tiny_task(name), stream(5)
+    kernel, draw = getattr(oracles, oracle), ORACLES.get(oracle, (VALIDATION, TRAIN))
+    x, y = point(task, rng)
+    v = torch.from_numpy(rng.standard_normal((5, *y.shape)))
+    shared, each = (x, y), (v,)
+    if oracle == "grads_lagrangian":
+        shared, each = (x, y, v[0]), ()
+    elif "v" not in kernel.value.__code__.co_varnames[:5]:
+        each = ()
+    block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
+    for summed in (False, True):
+        by_formula, by_autograd = (
+            run_block(problem, task.data, Job(kernel, shared, draw, summed), block, CPU)
+            for problem in (task.problem, Unlayered(task.problem))
+        )
+        assert all(close(a, b) for a, b in zip(by_formula, by_autograd, strict=True))
+
+
+class Counted:
+    """A problem that counts how often x looks at a batch."""
+
+    def __init__(self, problem) -> None:
+        self.problem, self.looks = problem, 0
+
+    def __getattr__(self, name: str):
+        return getattr(self.problem, name)
+
+    def lower_sees(self, *args):
+        self.looks += 1
+        return self.problem.lower_sees(*args)
+
+
+def test_steps_on_one_batch_look_at_it_once() -> None:
+    task, rng = tiny_task("hyper_representation"), stream(6)
+    x, y = point(task, rng)
+    block = Block(np.arange(3), draw_seeds(rng, 3), ())
+    svrg, fedlin = partial(local_svrg, step_size=0.1), partial(fedlin_steps, step_size=0.1)
+    for kernel, draw, looks in (
+        (svrg, Draw("train", 3, count=4), 4),  # both gradients of a step
+        (fedlin, (Draw("train", None, count=4), Integers(5)), 1),  # all local data in every step
+    ):
+        problem = Counted(task.problem)
+        job = Job(kernel, (x, y, torch.zeros_like(y)), draw, False)
+        (counted,) = run_block(problem, task.data, job, block, CPU)
+        (plain,) = run_block(Unlayered(task.problem), task.data, job, block, CPU)
+        assert problem.looks == looks
+        assert close(counted, plain)
 
 
 @pytest.mark.parametrize("name", TINY_PROBLEMS)

@@ -1,5 +1,6 @@
 """The Ray actor that plays clients: it computes blocks of slots for whichever clients they name."""
 
+import gc
 import os
 import socket
 import traceback
@@ -70,7 +71,7 @@ class Computer:
             results = self._results(request, iter(arrays))
         except Exception:  # whatever a user's kernel raises is the driver's to report
             return Reply((), traceback.format_exc()), []
-        outputs = [out.detach().cpu().contiguous().numpy() for result in results for out in result]
+        outputs = [out.detach().cpu().numpy() for result in results for out in result]
         return Reply(tuple(len(result) for result in results)), outputs
 
     def _results(self, request: Request, arrays: Any) -> list[tuple[Tensor, ...]]:
@@ -86,7 +87,7 @@ class Computer:
     def _shared(self, kind: int | None, arrays: Any) -> Tensor:
         if kind is not None and kind > 0:
             return self.versions.kept[kind]
-        tensor = torch.tensor(next(arrays), device=self.device)
+        tensor = torch.from_numpy(next(arrays)).to(self.device)
         if kind is not None:
             self.versions.add(-kind, tensor)
         return tensor
@@ -99,6 +100,7 @@ class ClientActor:
         torch.set_num_threads(1)
         # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        gc.freeze()  # nothing made so far is garbage: don't look through it again and again
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)
 
@@ -115,9 +117,8 @@ class ClientActor:
                 head, arrays = channel.receive()
             except EOFError:
                 return
-            reply, outputs = self.computer.compute(Request(*head), arrays)
-            channel.send(tuple(reply), outputs)
+            channel.send(*self.computer.compute(head, arrays))
 
     def compute(self, request: Request, inline: Arrays, *stored: Any) -> tuple[Reply, Arrays]:
         """Answer one request as an ordinary call; `stored` arrays, from the object store, come before the others."""
-        return self.computer.compute(request, [*stored, *(array.copy() for array in inline)])
+        return self.computer.compute(request, [array.copy() for array in (*stored, *inline)])  # they are read-only

@@ -60,8 +60,10 @@ class SocketLink:
         kinds = tuple(self._kind(version) for _, version in shared)
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
         request = Request(spec, kinds, tuple(len(block.each) for block in blocks))
-        with gone_if(OSError):
-            self.channel.send(tuple(request), fresh + block_arrays(blocks))
+        try:
+            self.channel.send(request, fresh + block_arrays(blocks))
+        except OSError as error:
+            raise Gone(str(error)) from None
 
     def _kind(self, version: int | None) -> int | None:
         if version is None or version in self.versions:
@@ -71,9 +73,10 @@ class SocketLink:
 
     def receive(self) -> tuple[Reply, Arrays]:
         assert self.channel is not None
-        with gone_if(EOFError, OSError):
-            head, arrays = self.channel.receive()
-        return Reply(*head), arrays
+        try:
+            return self.channel.receive()
+        except (EOFError, OSError) as error:
+            raise Gone(str(error)) from None
 
     def close(self) -> None:
         self.waiting_on.close()

@@ -1,13 +1,15 @@
 """Messages between the driver and its client actors on one node: arrays with a small header, over a Unix socket.
 
 An ordinary actor call costs about a millisecond, and several with a few hundred kilobytes; a message here
-a tenth of that. Arrays are sent as they lie in memory. The socket is in a folder that only the user can
-enter, and the end of the stream tells at once that the other side's process is gone.
+a tenth of that. Arrays are sent as they lie in memory. Most messages look like an earlier one, so that headers are
+remembered on both sides. The socket is in a folder that only the user can enter, and the end of the stream tells at
+once that the other side's process is gone.
 """
 
 import pickle
 import socket
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,19 @@ from numpy.typing import NDArray
 
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
 Arrays = list[NDArray[Any]]
+
+
+@lru_cache(maxsize=256)
+def _packed(head: Any, layout: tuple[Any, ...]) -> bytes:
+    """The header of a message; `head` and `layout` (dtype and shape of each array) must be hashable."""
+    return pickle.dumps((head, layout), protocol=5)
+
+
+@lru_cache(maxsize=256)
+def _unpacked(header: bytes) -> tuple[Any, list[tuple[Any, Any, int]]]:
+    """What is behind a header: the head; and dtype, shape and number of elements of each array."""
+    head, layout = pickle.loads(header)
+    return head, [(dtype, shape, int(np.prod(shape, dtype=np.int64))) for dtype, shape in layout]
 
 
 class Channel:
@@ -27,11 +42,10 @@ class Channel:
         return self.connection.fileno()
 
     def send(self, head: Any, arrays: Arrays) -> None:
-        """`head` is small and picklable. Raises OSError when the other side is gone."""
-        layout = [(array.dtype.str, array.shape) for array in arrays]
-        header = pickle.dumps((head, layout), protocol=5)
-        parts = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays if array.size]
-        sizes = _SIZES.pack(len(header), sum(len(part) for part in parts))
+        """`head` is small, hashable and picklable. Raises OSError when the other side is gone."""
+        header = _packed(head, tuple([(array.dtype, array.shape) for array in arrays]))
+        parts = [_bytes(array) for array in arrays if array.size]
+        sizes = _SIZES.pack(len(header), sum([part.nbytes for part in parts]))
         self._write([memoryview(sizes + header), *parts])
 
     def _write(self, parts: list[memoryview]) -> None:
@@ -46,18 +60,15 @@ class Channel:
     def receive(self) -> tuple[Any, Arrays]:
         """Raises EOFError when the other side is gone."""
         header_size, size = _SIZES.unpack(self._read(_SIZES.size))
-        body = self._read(header_size + size)
-        head, layout = pickle.loads(body[:header_size])
-        arrays, start = [], header_size
-        for dtype, shape in layout:
-            count = int(np.prod(shape, dtype=np.int64))
+        head, layout = _unpacked(bytes(self._read(header_size)))
+        body, arrays, start = self._read(size), [], 0
+        for dtype, shape, count in layout:
             arrays.append(np.frombuffer(body, dtype, count, start).reshape(shape))
             start += arrays[-1].nbytes
         return head, arrays
 
     def _read(self, size: int) -> memoryview:
-        data = memoryview(bytearray(size))
-        got = 0
+        data, got = np.empty(size, np.uint8).data, 0  # unlike bytes, not filled with zeros first
         while got < size:
             try:
                 more = self.connection.recv_into(data[got:])
@@ -70,3 +81,7 @@ class Channel:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -8,6 +8,28 @@ from torch import Tensor
 from fedmbo_ray.data import Batch, ClientData, Federated
 
 
+class Head(Protocol):
+    """A loss of y on a batch that x has been at, and its derivatives in y; for an example see `SoftmaxHead`."""
+
+    def loss(self, y: Tensor, batch: Any) -> Tensor: ...
+
+    def gradient(self, y: Tensor, batch: Any) -> Tensor:
+        """∇_y."""
+        ...
+
+    def product(self, y: Tensor, v: Tensor, batch: Any) -> Tensor:
+        """∇²_yy·v."""
+        ...
+
+    def pulled(self, y: Tensor, batch: Any) -> list[tuple[Tensor, Tensor]]:
+        """Those tensors of the batch that require grad, each with the gradient of the loss in it."""
+        ...
+
+    def pulled_slope(self, y: Tensor, v: Tensor, batch: Any) -> list[tuple[Tensor, Tensor]]:
+        """The same for ⟨∇_y, v⟩."""
+        ...
+
+
 class Problem(Protocol):
     """One client's losses. x and y are flat vectors; only the problem knows the shapes behind them.
 
@@ -32,6 +54,23 @@ class Problem(Protocol):
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         """What to report of a point: figures on held-out data, or exact ones where there is a closed form."""
         ...
+
+
+class Layered(Problem, Protocol):
+    """A problem of two layers: x makes something of a batch, and y meets x in nothing else.
+
+    Its losses are ``head.loss(y, sees(x, batch))`` with heads that know their derivatives in y. Both take stacks.
+    Oracles then differentiate in y by formula, and look at a batch once for several steps at the same x.
+    """
+
+    upper_head: Head
+    lower_head: Head
+
+    def upper_sees(self, x: Tensor, batch: Any) -> Any:
+        """The batch as the upper head takes it: with features in place of inputs, say."""
+        ...
+
+    def lower_sees(self, x: Tensor, batch: Any) -> Any: ...
 
 
 class Task(NamedTuple):

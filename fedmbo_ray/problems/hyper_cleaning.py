@@ -1,7 +1,8 @@
 """Data hyper-cleaning: x = one weight per training row, y = a linear classifier trained on weighted rows."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from fedmbo_ray.cards import STANDARD, Card
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.problems.hyper_representation import classification_metrics, cross_entropies
+from fedmbo_ray.problems.softmax import SoftmaxHead, classification_metrics
 from fedmbo_ray.registry import Positive, settings
 
 
@@ -58,21 +59,31 @@ class HyperCleaningProblem:
         x = torch.zeros(len(self.corrupted), dtype=self.dtype)
         return x, torch.zeros((self.num_inputs + 1) * self.num_classes, dtype=self.dtype)
 
-    def logits(self, y: Tensor, inputs: Tensor) -> Tensor:
-        weights, bias = y.split([self.num_inputs * self.num_classes, self.num_classes], dim=-1)
-        return inputs.flatten(-3) @ weights.unflatten(-1, (self.num_inputs, self.num_classes)) + bias.unsqueeze(-2)
+    @cached_property
+    def upper_head(self) -> SoftmaxHead:
+        return SoftmaxHead(self.num_inputs, self.num_classes)
 
-    def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        losses = cross_entropies(self.logits(y, batch.inputs), batch.targets)
-        return batch.mean(torch.sigmoid(x[batch.rows]) * losses) + 0.5 * self.regularization * y.square().sum(-1)
+    @cached_property
+    def lower_head(self) -> SoftmaxHead:
+        return replace(self.upper_head, regularization=self.regularization)
+
+    def upper_sees(self, x: Tensor, batch: Batch) -> Batch:
+        return batch._replace(inputs=batch.inputs.flatten(-3))
+
+    def lower_sees(self, x: Tensor, batch: Batch) -> Batch:
+        weights = torch.sigmoid(x[batch.rows]) * batch.weights
+        return batch._replace(inputs=batch.inputs.flatten(-3), weights=weights)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return batch.mean(cross_entropies(self.logits(y, batch.inputs), batch.targets))
+        return self.upper_head.loss(y, self.upper_sees(x, batch))
+
+    def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        return self.lower_head.loss(y, self.lower_sees(x, batch))
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None
         return {
-            **classification_metrics(self.logits(y, test.inputs), test.targets),
+            **classification_metrics(self.upper_head.logits(y, test.inputs.flatten(-3)), test.targets),
             "cleaning_auc": cleaning_auc(x.numpy()[self.train_rows], self.corrupted[self.train_rows]),
         }
 

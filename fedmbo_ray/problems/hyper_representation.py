@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedmbo_ray.cards import CODE, Card
 from fedmbo_ray.data import Batch, Federated
 from fedmbo_ray.problems.backbones import BACKBONES
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.softmax import SoftmaxHead, classification_metrics
 from fedmbo_ray.registry import Positive, choices, settings
 
 
@@ -76,48 +76,76 @@ class HyperRepresentationProblem:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
             backbone, head = self.factory(), nn.Linear(self.num_features, self.num_classes)
-        head.weight.data = head.weight.data.T.contiguous()  # y holds the weights feature by feature
         return flatten(backbone).to(self.dtype), flatten(head).to(self.dtype)
-
-    @cached_property
-    def shapes(self) -> dict[str, torch.Size]:
-        return {name: parameter.shape for name, parameter in self.backbone.named_parameters()}
 
     def features(self, x: Tensor, inputs: Tensor) -> Tensor:
         """Of shape (..., features) for inputs of shape (..., channels, height, width)."""
-        parts = x.split([shape.numel() for shape in self.shapes.values()])
-        parameters = {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
-        features = functional_call(self.backbone, parameters, (inputs.flatten(0, -4),))
+        features = self.placed(x, inputs.flatten(0, -4))
         return features.view(*inputs.shape[:-3], -1)
 
-    def logits(self, y: Tensor, features: Tensor) -> Tensor:
-        weights, bias = y.split([self.num_features * self.num_classes, self.num_classes], dim=-1)
-        return features @ weights.unflatten(-1, (self.num_features, self.num_classes)) + bias.unsqueeze(-2)
+    @cached_property
+    def placed(self) -> "Placed":
+        return Placed(self.backbone)
+
+    @cached_property
+    def upper_head(self) -> SoftmaxHead:
+        return SoftmaxHead(self.num_features, self.num_classes)
+
+    @cached_property
+    def lower_head(self) -> SoftmaxHead:
+        return replace(self.upper_head, regularization=self.regularization)
+
+    def upper_sees(self, x: Tensor, batch: Batch) -> Batch:
+        return batch._replace(inputs=self.features(x, batch.inputs))
+
+    def lower_sees(self, x: Tensor, batch: Batch) -> Batch:
+        return batch._replace(inputs=self.features(x, batch.inputs))
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return batch.mean(cross_entropies(self.logits(y, self.features(x, batch.inputs)), batch.targets))
+        return self.upper_head.loss(y, self.upper_sees(x, batch))
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        return self.upper(x, y, batch) + 0.5 * self.regularization * y.square().sum(-1)
+        return self.lower_head.loss(y, self.lower_sees(x, batch))
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None
-        logits = torch.cat([self.logits(y, self.features(x, part)) for part in test.inputs.split(1000)])
-        return classification_metrics(logits, test.targets)
+        parts = [self.upper_head.logits(y, self.features(x, part)) for part in test.inputs.split(1000)]
+        return classification_metrics(torch.cat(parts), test.targets)
+
+
+class Placed:
+    """A module as a function of its parameters, which it takes as one vector.
+
+    What `functional_call` does, without its price: with a small model it takes longer than the model.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        places: dict[int, list[Any]] = {id(parameter): [] for parameter in module.parameters()}
+        for owner in module.modules():
+            for name, parameter in owner._parameters.items():
+                if parameter is not None:
+                    places[id(parameter)].append((owner._parameters, name))
+        self.places = list(places.values())  # a tied parameter has several
+        self.shapes = [parameter.shape for parameter in module.parameters()]
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.own = list(module.parameters())
+
+    def __call__(self, x: Tensor, inputs: Tensor) -> Tensor:
+        self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
+        try:
+            return self.module(inputs)
+        finally:
+            self._place(self.own)
+
+    def _place(self, tensors: Any) -> None:
+        for places, tensor in zip(self.places, tensors, strict=True):
+            for parameters, name in places:
+                parameters[name] = tensor
 
 
 def flatten(module: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
-
-
-def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Of each sample, on any number of leading axes."""
-    return logits.logsumexp(-1) - logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-
-
-def classification_metrics(logits: Tensor, targets: Tensor) -> dict[str, float]:
-    accuracy = (logits.argmax(1) == targets).double().mean()
-    return {"test_loss": float(cross_entropies(logits, targets).mean()), "test_accuracy": float(accuracy)}
 
 
 def find_backbone(name: str) -> Any:

@@ -1,0 +1,83 @@
+"""Derivatives by formula, for problems whose losses are a head on top of what x makes of a batch.
+
+See `problems.base.Layered`. Autograd is left with one thing: to pull a gradient in what x has made back to x.
+"""
+
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+def layered(problem: Any) -> bool:
+    return hasattr(problem, "lower_head")
+
+
+class Term(NamedTuple):
+    """±head.loss(y, seen) or, with v, ±⟨∇_y head.loss(y, seen), v⟩: values are sums of such terms."""
+
+    sign: int
+    head: Any
+    seen: Any
+    v: Tensor | None = None
+
+    def in_y(self, y: Tensor) -> Tensor:
+        if self.v is None:
+            return self._signed(self.head.gradient(y, self.seen))
+        return self._signed(self.head.product(y, self.v, self.seen))
+
+    def in_v(self, y: Tensor) -> Tensor:
+        return self._signed(self.head.gradient(y, self.seen)) if self.v is not None else torch.zeros_like(y)
+
+    def in_seen(self, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """What depends on x, and the gradient in it."""
+        pulled = self.head.pulled(y, self.seen) if self.v is None else self.head.pulled_slope(y, self.v, self.seen)
+        return [(part, self._signed(gradient)) for part, gradient in pulled]
+
+    def _signed(self, tensor: Tensor) -> Tensor:
+        return tensor if self.sign > 0 else -tensor
+
+
+def gradient_in_x(terms: list[Term], x: Tensor, y: Tensor) -> Tensor:
+    """Summed over the slots of a stack; terms must have been made at an x that requires grad."""
+    pairs = [pair for term in terms for pair in term.in_seen(y)]
+    if not pairs:
+        return torch.zeros_like(x)
+    parts, gradients = zip(*pairs, strict=True)
+    return torch.autograd.grad(parts, x, gradients)[0]
+
+
+def gradient_in_y(terms: list[Term], y: Tensor) -> Tensor:
+    """On any stack."""
+    return reduce(add, [term.in_y(y) for term in terms])
+
+
+def gradient_in_v(terms: list[Term], y: Tensor) -> Tensor:
+    return reduce(add, [term.in_v(y) for term in terms])
+
+
+class Looking:
+    """A problem with layers during one block: what it saw last is not computed again.
+
+    Kernels ask twice for the same batch at the same x: for two points y, as SVRG does, or in every step on all data.
+    """
+
+    def __init__(self, problem: Any) -> None:
+        self.problem = problem
+        self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def upper_sees(self, x: Tensor, batch: Any) -> Any:
+        return self._look("upper_sees", x, batch)
+
+    def lower_sees(self, x: Tensor, batch: Any) -> Any:
+        return self._look("lower_sees", x, batch)
+
+    def _look(self, method: str, x: Tensor, batch: Any) -> Any:
+        if self.last[0] != method or self.last[1] is not x or self.last[2] is not batch:
+            self.last = (method, x, batch, getattr(self.problem, method)(x, batch))
+        return self.last[3]
