@@ -1,11 +1,17 @@
 """Messages between the driver and its client actors on one node: arrays with a small header, over a Unix socket.
 
-An ordinary actor call costs about a millisecond, and several with a few hundred kilobytes; a message here
-a tenth of that. Arrays are sent as they lie in memory. Most messages look like an earlier one, so that headers are
-remembered on both sides. The socket is in a folder that only the user can enter, and the end of the stream tells at
+An ordinary actor call costs about a millisecond, and several with a few hundred kilobytes; a message here a tenth
+of that. Small arrays go through the socket, large ones through memory that both sides see: a socket holds little, and
+the two sides would have to take turns. Most messages look like an earlier one, so headers are remembered. The
+socket is in a folder that only the user can enter, the memory has no name at all, and the end of the stream tells at
 once that the other side's process is gone.
+
+The two sides speak in turn: a message is read before the next one is sent.
 """
 
+import array
+import mmap
+import os
 import pickle
 import socket
 import struct
@@ -15,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LARGE = 32_768  # bytes from which an array goes through memory
+_ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
 Arrays = list[NDArray[Any]]
 
@@ -32,40 +40,96 @@ def _unpacked(header: bytes) -> tuple[Any, list[tuple[Any, Any, int]]]:
     return head, [(dtype, shape, int(np.prod(shape, dtype=np.int64))) for dtype, shape in layout]
 
 
+class Memory:
+    """Memory shared with the other side, which it reaches by a file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.bytes = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+
+    @staticmethod
+    def of(size: int) -> "Memory":
+        descriptor = os.memfd_create("fedmbo_ray", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, size)
+        return Memory(descriptor)
+
+    def close(self) -> None:
+        self.bytes.close()
+        os.close(self.descriptor)
+
+
 class Channel:
     """One end of a connection; `fileno` makes it something to wait for."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.out: Memory | None = None  # written by this side
+        self.into: Memory | None = None  # written by the other
 
     def fileno(self) -> int:
         return self.connection.fileno()
 
     def send(self, head: Any, arrays: Arrays) -> None:
         """`head` is small, hashable and picklable. Raises OSError when the other side is gone."""
-        header = _packed(head, tuple([(array.dtype, array.shape) for array in arrays]))
-        parts = [_bytes(array) for array in arrays if array.size]
-        sizes = _SIZES.pack(len(header), sum([part.nbytes for part in parts]))
-        self._write([memoryview(sizes + header), *parts])
+        header = _packed(head, tuple([(each.dtype, each.shape) for each in arrays]))
+        inline = [_bytes(each) for each in arrays if 0 < each.nbytes < LARGE]
+        sizes = _SIZES.pack(len(header), sum([part.nbytes for part in inline]))
+        descriptors = self._store([each for each in arrays if each.nbytes >= LARGE])
+        self._write([memoryview(sizes + header), *inline], descriptors)
 
-    def _write(self, parts: list[memoryview]) -> None:
+    def _store(self, arrays: Arrays) -> list[int]:
+        """Write large arrays into memory; if that is new, its descriptor must reach the other side."""
+        needed, fresh = sum([_room(each.nbytes) for each in arrays]), []
+        if needed and (self.out is None or len(self.out.bytes) < needed):
+            if self.out is not None:
+                self.out.close()
+            self.out = Memory.of(needed)
+            fresh = [self.out.descriptor]
+        start = 0
+        for each in arrays:
+            assert self.out is not None
+            np.frombuffer(self.out.bytes, each.dtype, each.size, start).reshape(each.shape)[...] = each
+            start += _room(each.nbytes)
+        return fresh
+
+    def _write(self, parts: list[memoryview], descriptors: list[int]) -> None:
         """All parts in as few calls as the socket allows, so that the other side wakes up once."""
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         while parts:
-            sent = self.connection.sendmsg(parts)
+            sent = self.connection.sendmsg(parts, rights)
+            rights = []
             while parts and sent >= len(parts[0]):
                 sent -= len(parts.pop(0))
             if parts:
                 parts[0] = parts[0][sent:]
 
     def receive(self) -> tuple[Any, Arrays]:
-        """Raises EOFError when the other side is gone."""
-        header_size, size = _SIZES.unpack(self._read(_SIZES.size))
+        """Raises EOFError when the other side is gone. The arrays are the receiver's own."""
+        header_size, size = _SIZES.unpack(self._first(_SIZES.size))
         head, layout = _unpacked(bytes(self._read(header_size)))
-        body, arrays, start = self._read(size), [], 0
+        inline, arrays, starts = self._read(size), [], [0, 0]
         for dtype, shape, count in layout:
-            arrays.append(np.frombuffer(body, dtype, count, start).reshape(shape))
-            start += arrays[-1].nbytes
+            nbytes = dtype.itemsize * count
+            large = nbytes >= LARGE
+            source: Any = self.into.bytes if large and self.into is not None else inline
+            each = np.frombuffer(source, dtype, count, starts[large]).reshape(shape)
+            arrays.append(each.copy() if large else each)
+            starts[large] += _room(nbytes) if large else nbytes
         return head, arrays
+
+    def _first(self, size: int) -> bytes:
+        """The first bytes of a message; new memory comes with them."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.connection, size, 1)
+        except ConnectionError:
+            data, descriptors = b"", []
+        if not data:
+            raise EOFError("the other side of the channel is gone")
+        for descriptor in descriptors:
+            if self.into is not None:
+                self.into.close()
+            self.into = Memory(descriptor)
+        return data + bytes(self._read(size - len(data)))
 
     def _read(self, size: int) -> memoryview:
         data, got = np.empty(size, np.uint8).data, 0  # unlike bytes, not filled with zeros first
@@ -81,7 +145,16 @@ class Channel:
 
     def close(self) -> None:
         self.connection.close()
+        for memory in (self.out, self.into):
+            if memory is not None:
+                memory.close()
+        self.out = self.into = None
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def _bytes(each: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(each).reshape(-1).view(np.uint8).data
+
+
+def _room(nbytes: int) -> int:
+    """What an array takes in memory, so that the next one is aligned."""
+    return -(-nbytes // _ALIGNED) * _ALIGNED

@@ -5,7 +5,6 @@ from collections import Counter, deque
 from functools import partial
 from typing import Any
 
-import numpy as np
 import ray
 import torch
 from ray import cloudpickle
@@ -14,14 +13,13 @@ from torch import Tensor
 
 from fedmbo_ray.backends.client_actor import ClientActor, Reply
 from fedmbo_ray.backends.links import CallLink, Gone, Shared, SocketLink
-from fedmbo_ray.backends.messages import Arrays
+from fedmbo_ray.backends.messages import LARGE, Arrays
 from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.registry import ConfigError
 
-LARGE = 32_768  # bytes from which a shared vector is kept by the actors instead of sent again
 ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor, before the run gives up
 
 
@@ -95,7 +93,7 @@ class RayActors:
             raise RunFailed(f"a client's computation raised:\n{reply.failure}")
         rest = iter(arrays)
         for i, outputs in zip(share, reply.outputs, strict=True):
-            results[i] = tuple(torch.from_numpy(np.require(next(rest), requirements="W")) for _ in range(outputs))
+            results[i] = tuple([torch.from_numpy(writable(next(rest))) for _ in range(outputs)])
 
     def _replace(self, link: Any, busy: dict[Any, list[int]], waiting: deque[int], lost: Counter[int]) -> None:
         """Give the dead actor's blocks back and start another actor in its place."""
@@ -144,6 +142,10 @@ class RayActors:
         for link in self.links:
             link.close()
             ray.kill(link.actor)
+
+
+def writable(array: Any) -> Any:
+    return array if array.flags.writeable else array.copy()
 
 
 def require_room(actors: int, cpus: float, gpus: float) -> None:
