@@ -1,1 +1,1 @@
-"""Speed, as ratios measured in one run."""
+"""Speed, side by side: `python -m benchmarks`. How the figures are made is in docs/performance.md."""

@@ -1,8 +1,8 @@
 """The same mathematics without a frame, written for speed: what one core can do.
 
-All clients of a communication are one batch, the classifier's derivatives are written out, the images lie in memory
-as standardized float32, nothing is counted, checked or general. It draws what the frame draws, so its results agree
-with the frame's up to rounding.
+All clients of a communication are one batch, the images lie in memory as standardized float32, nothing is counted,
+checked or general. `FusedFedMBO` leaves derivatives to torch's autograd, `DerivedFedMBO` has them written out by hand.
+They draw what the frame draws, so that their results agree with the frame's up to rounding.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fedmbo_ray.data import Rows
 from fedmbo_ray.rng import draw_seeds, fold, indices, stream
+
+SPLITS = ("validation", "train")
 
 
 @dataclass
@@ -68,58 +71,100 @@ class FusedFedMBO:
     regularization: float
 
     def round(self, k: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        rng, model, n, S = stream(self.seed, "round", k), self.model, self.n, self.S
+        rng, n = stream(self.seed, "round", k), self.n
         for _ in range(self.T):
-            images, targets = model.batch("train", rng.integers(self.m, size=n), draw_seeds(rng, n), S)
-            features = model.features(x, images)
-            D, _ = model.residuals(y, features, targets)
-            G = torch.cat([(D.T @ features).view(-1), D.sum(0)]).div_(n * S)
-            y = y - self.beta * G.add_(y, alpha=self.regularization)
-
-        images, targets = model.batch("validation", rng.integers(self.m, size=n), draw_seeds(rng, n), S)
-        features = model.features(x, images)
-        D, _ = model.residuals(y, features, targets)
-        p = self.stacked(features, D, n).mul_(self.N / self.ell / S)
+            features, targets = self.seen(rng, "train", n, x)
+            y = y - self.beta * self.grad_y_lower(y, features, targets)
+        features, targets = self.seen(rng, "validation", n, x)
+        p = self.grads_y_upper(y, features, targets).mul_(self.N / self.ell)
         depth = rng.integers(self.N, size=n)
         for l in range(1, self.N):
-            active = np.flatnonzero(depth >= l)
+            active = torch.from_numpy(np.flatnonzero(depth >= l))
             if not len(active):
                 break
-            count, chosen = len(active), torch.from_numpy(active)
-            images, _ = model.batch("train", rng.integers(self.m, size=count), draw_seeds(rng, count), S)
-            v = p[chosen]
-            R = self.curvature(y, v, model.features(x, images))
-            Hv = self.stacked(*R, count).div_(S).add_(v, alpha=self.regularization)
-            p[chosen] = v.sub_(Hv, alpha=1 / self.ell)
-        return x - self.alpha * self.through(rng, x, y, p), y
-
-    def stacked(self, features: Tensor, D: Tensor, count: int) -> Tensor:
-        """Of every slot, what D pulls back to y."""
-        features, D = features.view(count, self.S, -1), D.view(count, self.S, -1)
-        return torch.cat([(D.mT @ features).flatten(1), D.sum(1)], 1)
-
-    def curvature(self, y: Tensor, v: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The features, and (diag P − PPᵀ)u of every sample, u = v's logits."""
-        V, c = self.model.head(v)
-        W, b = self.model.head(y)
-        P = torch.addmm(b[0], features, W.T).softmax(1)
-        Pu = P * torch.baddbmm(c, features.view(len(v), self.S, -1), V.mT).flatten(0, 1)
-        return features, Pu.sub_(P * Pu.sum(1, keepdim=True))
-
-    def through(self, rng: Any, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        """The mean over slots of ∇_x f − ∇²_xy g·p_i."""
-        model, n, S = self.model, self.n, self.S
+            features, targets = self.seen(rng, "train", len(active), x)
+            p[active] -= self.products(y, p[active], features, targets).mul_(1 / self.ell)
         cohort, seeds = rng.integers(self.m, size=n), draw_seeds(rng, n)
-        parts = [model.batch(split, cohort, fold(seeds, i), S) for i, split in enumerate(("validation", "train"))]
-        images, targets = (torch.cat(both) for both in zip(*parts, strict=True))
+        parts = [self.model.batch(split, cohort, fold(seeds, i), self.S) for i, split in enumerate(SPLITS)]
+        return x - self.alpha * self.through(x, y, p, *parts), y
+
+    def seen(self, rng: Any, split: str, count: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and targets of a fresh cohort's batches."""
+        images, targets = self.model.batch(split, rng.integers(self.m, size=count), draw_seeds(rng, count), self.S)
+        return self.model.features(x, images), targets
+
+    def loss(self, y: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """The sum over slots of mean losses, for y shared or one per slot."""
+        W, b = self.model.head(y)
+        if y.dim() == 1:
+            logits = torch.addmm(b[0], features, W.T)
+        else:
+            logits = torch.baddbmm(b, features.view(len(y), self.S, -1), W.mT).flatten(0, 1)
+        return cross_entropy(logits, targets, reduction="sum") / self.S
+
+    def grad_y_lower(self, y: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """The mean over slots."""
+        y = y.detach().requires_grad_()
+        loss = self.loss(y, features, targets) / self.n + 0.5 * self.regularization * y.square().sum()
+        return torch.autograd.grad(loss, y)[0]
+
+    def grads_y_upper(self, y: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """Of every slot."""
+        ys = y.expand(self.n, -1).detach().requires_grad_()
+        return torch.autograd.grad(self.loss(ys, features, targets), ys)[0]
+
+    def products(self, y: Tensor, v: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """∇²_yy g·v of every slot."""
+        ys = y.expand(len(v), -1).detach().requires_grad_()
+        loss = self.loss(ys, features, targets) + 0.5 * self.regularization * ys.square().sum()
+        (gradients,) = torch.autograd.grad(loss, ys, create_graph=True)
+        return torch.autograd.grad((gradients * v).sum(), ys)[0]
+
+    def through(self, x: Tensor, y: Tensor, p: Tensor, validation: Any, train: Any) -> Tensor:
+        """The mean over slots of ∇_x f − ∇²_xy g·p_i."""
+        x, ys = x.detach().requires_grad_(), y.expand(self.n, -1).detach().requires_grad_()
+        W, b = self.model.layers(x)
+        above, below = (torch.addmm(b, images, W.T).relu() for images, _ in (validation, train))
+        (gradients,) = torch.autograd.grad(self.loss(ys, below, train[1]), ys, create_graph=True)
+        value = self.loss(y, above, validation[1]) - (gradients * p).sum()
+        return torch.autograd.grad(value, x)[0] / self.n
+
+
+class DerivedFedMBO(FusedFedMBO):
+    """The same with the classifier's derivatives written out: hardly faster without leaving torch."""
+
+    def grad_y_lower(self, y: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        D, _ = self.model.residuals(y, features, targets)
+        G = torch.cat([(D.T @ features).view(-1), D.sum(0)]).div_(self.n * self.S)
+        return G.add_(y, alpha=self.regularization)
+
+    def grads_y_upper(self, y: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        return self.stacked(features, self.model.residuals(y, features, targets)[0])
+
+    def products(self, y: Tensor, v: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        _, P = self.model.residuals(y, features, targets)
+        return self.stacked(features, self.curved(P, v, features)).add_(v, alpha=self.regularization)
+
+    def stacked(self, features: Tensor, D: Tensor) -> Tensor:
+        """Of every slot, what D pulls back to y."""
+        features, D = features.view(-1, self.S, self.model.width), D.view(-1, self.S, self.model.classes)
+        return torch.cat([(D.mT @ features).flatten(1), D.sum(1)], 1).div_(self.S)
+
+    def curved(self, P: Tensor, v: Tensor, features: Tensor) -> Tensor:
+        """(diag P − PPᵀ)u of every sample, u = its logits for v."""
+        V, c = self.model.head(v)
+        Pu = P * torch.baddbmm(c, features.view(len(v), self.S, -1), V.mT).flatten(0, 1)
+        return Pu.sub_(P * Pu.sum(1, keepdim=True))
+
+    def through(self, x: Tensor, y: Tensor, p: Tensor, validation: Any, train: Any) -> Tensor:
+        model, half = self.model, self.n * self.S
+        images, targets = (torch.cat(both) for both in zip(validation, train, strict=True))
         features = model.features(x, images)
-        (W, _), (V, c) = model.head(y), model.head(p)
+        (W, _), (V, _) = model.head(y), model.head(p)
         D, P = model.residuals(y, features, targets)
-        upper = D[: n * S] @ W
-        Pu = P[n * S :] * torch.baddbmm(c, features[n * S :].view(n, S, -1), V.mT).flatten(0, 1)
-        R = Pu.sub_(P[n * S :] * Pu.sum(1, keepdim=True))
-        lower = torch.baddbmm((R @ W).view(n, S, -1), D[n * S :].view(n, S, -1), V).flatten(0, 1)
-        pulled = torch.cat([upper, lower.neg_()]).mul_(features > 0).div_(n * S)
+        R = self.curved(P[half:], p, features[half:])
+        below = torch.baddbmm((R @ W).view(self.n, self.S, -1), D[half:].view(self.n, self.S, -1), V).flatten(0, 1)
+        pulled = torch.cat([D[:half] @ W, below.neg_()]).mul_(features > 0).div_(half)
         return torch.cat([(pulled.T @ images).view(-1), pulled.sum(0)])
 
 

@@ -67,14 +67,24 @@ def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
     corrupted[train.order] = rng.random(len(train.order)) < config.label_noise
     shift = rng.integers(1, dataset.num_classes, size=len(targets))
     targets[corrupted] = (targets + shift)[corrupted] % dataset.num_classes
+    mean, std = mean_and_std(dataset.train_inputs)
     clients = ArrayClients(
         inputs=dataset.train_inputs,
         targets=targets,
         splits={"train": train, "validation": validation},
-        mean=float(dataset.train_inputs.mean()),
-        std=float(dataset.train_inputs.std()),
+        mean=mean,
+        std=std,
     )
     return Federated(clients, dataset.test_inputs, dataset.test_targets, dataset.num_classes, corrupted)
+
+
+def mean_and_std(inputs: Any) -> tuple[float, float]:
+    """Of bytes, from their exact sums: numpy's own std takes sixteen times the memory of the data."""
+    parts = np.array_split(inputs.reshape(-1), 64)
+    total = sum(int(part.sum(dtype=np.int64)) for part in parts)
+    squares = sum(int((part.astype(np.int64) ** 2).sum()) for part in parts)
+    mean = total / inputs.size
+    return mean, float(np.sqrt(squares / inputs.size - mean**2))
 
 
 def require_rows(rows: Any, num_clients: int, num_rows: int) -> None:

@@ -183,8 +183,12 @@ class ArrayClients:
             batch = self.take(rows.order[start + picked], torch.from_numpy(weights).to(self.dtype), device)
             return batch if draw.count is None else batch.repeated(draw.height)
         chosen = rows.order[start + indices(seeds, draw.size * draw.height, size)]
-        shape = (len(clients), draw.size) if draw.count is None else (len(clients), draw.height, draw.size)
-        return self.take(chosen.reshape(shape), torch.full(shape, 1 / draw.size, dtype=self.dtype), device)
+        if draw.count is None:
+            return self.take(chosen, torch.full(chosen.shape, 1 / draw.size, dtype=self.dtype), device)
+        # A kernel takes the first batch of all slots, then the second, …: in that order they lie in memory.
+        chosen = chosen.reshape(len(clients), draw.height, draw.size).swapaxes(0, 1)
+        batch = self.take(chosen, torch.full(chosen.shape, 1 / draw.size, dtype=self.dtype), device)
+        return Batch(*(field.transpose(0, 1) for field in batch))
 
     def samples(self, clients: Clients, draw: Draw) -> int:
         if draw.size is None:
@@ -196,7 +200,7 @@ class ArrayClients:
         inputs = torch.from_numpy(self.inputs.take(rows, axis=0)).to(device)
         if inputs.dtype == torch.uint8:
             inputs = self.standardized(inputs, self.dtype)
-        targets = torch.from_numpy(self.targets[rows]).to(device)
+        targets = torch.from_numpy(self.targets.take(rows)).to(device)
         return Batch(inputs, targets, torch.from_numpy(rows).to(device), weights.to(device))
 
     def standardized(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,0 +1,110 @@
+"""python -m benchmarks: every comparison, side by side in one run; a table, a figure and the numbers as JSON.
+
+Arms take turns on the same task, medians over their turns are compared, and what else the machine did meanwhile is
+measured. Peers get a virtual environment of their own under --environments, made on first use.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from benchmarks import growth, tasks
+from benchmarks.peers import Unavailable
+from benchmarks.report import draw, tables
+from benchmarks.tasks import Setting
+from benchmarks.timing import Load, Result, interleave, machine
+from fedmbo_ray.driver import start_ray
+
+PARTS = ("one_step", "fedmbo", "fednest", "growth")
+console = Console(stderr=True)
+
+
+def compare(makers: dict[str, Callable[[], Any]], repetitions: int, seconds: float) -> dict[str, Any]:
+    """Times of all arms that can be had here, and the load meanwhile."""
+    arms, missing = {}, {}
+    with console.status("starting") as status:
+        for name, make in makers.items():
+            status.update(f"starting {name}")
+            try:
+                arms[name] = make()
+            except Unavailable as reason:
+                missing[name] = str(reason)
+                console.print(f"{name} is left out: {reason}", markup=False)
+        load = Load()
+        try:
+            results = interleave(arms, repetitions, seconds, status.update)
+        finally:
+            for arm in arms.values():
+                arm.close()
+    return {"arms": {name: entry(result) for name, result in results.items()}, "missing": missing, **load.foreign()}
+
+
+def entry(result: Result) -> dict[str, Any]:
+    return {
+        "median_seconds": result.median,
+        "seconds": result.seconds,
+        "rounds_per_turn": result.rounds,
+        "figures": result.figures,
+    }
+
+
+def grow(setting: Setting, curves: dict[str, tuple[int, ...]], repetitions: int, seconds: float) -> dict[str, Any]:
+    """Each curve's points take turns, too; their memory is measured afterwards."""
+    answer = {}
+    for curve, values in curves.items():
+        console.print(f"growth in {curve}: {', '.join(map(str, values))}")
+        makers = {str(value): partial(growth.arm, setting, curve, value) for value in values}
+        answer[curve] = compare(makers, repetitions, seconds)
+        answer[curve]["megabytes"] = {str(value): growth.memory(setting, curve, value) for value in values}
+    return answer
+
+
+def measure(parts: list[str], setting: Setting, short: bool, environments: Path) -> dict[str, Any]:
+    repetitions, seconds = (2, 0.2) if short else (15, 1.0)
+    answer: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="fedmbo-bench-") as folder:
+        for part in parts:
+            console.print(f"[bold]{part}[/bold]")
+            if part == "growth":
+                curves = {name: values[:2] if short else values for name, values in growth.CURVES.items()}
+                answer[part] = grow(setting, curves, 2 if short else 7, seconds)
+            elif part == "one_step":
+                answer[part] = compare(tasks.one_step(setting, Path(folder), environments), repetitions, seconds)
+            else:
+                answer[part] = compare(getattr(tasks, part)(setting), repetitions, seconds)
+    return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=f"of {', '.join(PARTS)}; all if none is named")
+    parser.add_argument("--short", action="store_true", help="a few rounds of everything: does it work?")
+    parser.add_argument("--data", default="mnist", help="a data set of images (default: mnist)")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder for results.json and speed.png")
+    parser.add_argument("--environments", type=Path, default=Path(".bench"), help="folder of the peers' environments")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    setting = Setting(args.data)
+    start_ray(setting.config().clients)
+    results = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "torch": torch.__version__,
+        **measure(list(args.parts) or list(PARTS), setting, args.short, args.environments),
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "results.json").write_text(json.dumps(results, indent=1))
+    draw(results, args.out / "speed.png")
+    Console().print(*tables(results), f"Kept in {args.out / 'results.json'}, drawn in {args.out / 'speed.png'}.")
+
+
+if __name__ == "__main__":
+    main()
