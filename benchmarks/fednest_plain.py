@@ -73,7 +73,7 @@ class PlainFedNest:
             rows = self.data.splits[split]
             own = rows.order[rows.start[client] : rows.start[client] + rows.size[client]]
             samples = Images(self.data, own)
-            self.loaders[client, split] = DataLoader(samples, batch_size=self.size, shuffle=True, drop_last=True)
+            self.loaders[client, split] = DataLoader(samples, min(self.size, len(own)), shuffle=True, drop_last=True)
         return self.loaders[client, split]
 
     def batches(self, client: int, split: str, count: int) -> Iterator[Any]:

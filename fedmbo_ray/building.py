@@ -39,7 +39,7 @@ def try_second_derivatives(algorithm: Any, task: Task) -> None:
     x, y = task.problem.init(rng)
     block = Block(np.zeros(1, dtype=np.int64), draw_seeds(rng, 1), ())
     for product, name in ((hessian_yy, "∇²_yy g·v"), (hessian_xy, "∇²_xy g·v")):
-        job = Job(product, (x, y, torch.ones_like(y)), Draw("train", 1), summed=False)
+        job = Job(product, (x, y, torch.ones_like(y)), Draw("train", 1), summed=True)
         try:
             run_block(task.problem, task.data, job, block, torch.device("cpu"))
         except (RuntimeError, NotImplementedError) as error:

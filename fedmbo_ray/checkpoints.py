@@ -39,6 +39,7 @@ class RunFolder:
         self.config_file = path / "config.yaml"
         self.records_file = path / "records.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.profile_file = path / "profile.json"
 
     @contextmanager
     def claimed(self, resolved: dict[str, Any], resume: bool) -> Iterator[None]:

@@ -21,6 +21,7 @@ from fedmbo_ray.config import ClientsConfig, RunConfig
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.profiling import Profile, sampled
 from fedmbo_ray.registry import ConfigError, construct
 
 RESTARTS = 5
@@ -29,23 +30,23 @@ RESTARTS = 5
 class Driver:
     """Runs in a thread of its own from the moment it exists, so that listeners may come and go."""
 
-    def __init__(self, fields: dict[str, Any], out: str, resume: bool) -> None:
+    def __init__(self, fields: dict[str, Any], out: str, resume: bool, profile: bool = False) -> None:
         self.config = construct(RunConfig, fields)
         self.folder = RunFolder(Path(out))
         self.resume = resume or ray.get_runtime_context().was_current_actor_reconstructed
         self.records: list[Record] = []
         self.error: Exception | None = None
         self.done = self.stopping = False
-        self.round = 0
+        self.round, self.profile = 0, profile
         self.news = threading.Condition()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         try:
-            for record in run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping, self._tick):
-                with self.news:
-                    self.records.append(record)
-                    self.news.notify_all()
+            with sampled(self.profile) as stacks:
+                self._tell(run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping, self._tick))
+            if self.profile:
+                Profile({"driver": stacks, **self.backend.profiles}, self.round).write(self.folder.profile_file)
         except (ConfigError, FolderInUse, FolderDamaged, RunFailed, OSError) as error:
             self.error = error
         except Exception:  # it is raised again where somebody listens
@@ -54,9 +55,17 @@ class Driver:
             self.done = True
             self.news.notify_all()
 
+    def _tell(self, records: Iterator[Record]) -> None:
+        for record in records:
+            with self.news:
+                self.records.append(record)
+                self.news.notify_all()
+
     def _backend(self, task: Task) -> RayActors:
         clients = self.config.clients
-        return RayActors(task.problem, task.data, clients.actors, clients.cpus_per_actor, clients.gpus_per_actor)
+        each = (clients.cpus_per_actor, clients.gpus_per_actor)
+        self.backend = RayActors(task.problem, task.data, clients.actors, *each, self.profile)
+        return self.backend
 
     def _tick(self, round: int) -> None:
         self.round = round
@@ -75,12 +84,16 @@ class Driver:
 
 
 def run_on_ray(
-    config: RunConfig, folder: RunFolder, resume: bool = False, tick: Callable[[int], None] = lambda round: None
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool = False,
+    tick: Callable[[int], None] = lambda round: None,
+    profile: bool = False,
 ) -> Iterator[Record]:
     """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""
     start_ray(config.clients)
     remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
-    driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume)
+    driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
     last = -1
     try:
         for record in _listen(driver, tick):

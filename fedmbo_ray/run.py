@@ -10,14 +10,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rich.console import Console
+
 from fedmbo_ray.building import build_task
-from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
+from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder, write_atomically
 from fedmbo_ray.command import Parser, complain
 from fedmbo_ray.config import EXECUTION, RunConfig
 from fedmbo_ray.downloads import DownloadError
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, differences, read_config, read_yaml
+from fedmbo_ray.profiling import Profile, sampled
 from fedmbo_ray.progress import RunProgress, figures
 from fedmbo_ray.registry import ConfigError, construct
 
@@ -39,6 +42,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder for config, records and checkpoints (default: runs/<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
     parser.add_argument("--json", action="store_true", help="print the last record, and nothing else, on stdout")
+    parser.add_argument("--profile", action="store_true", help="show where a round's time goes, and draw a flame graph")
     args = parser.parse_intermixed_args(words)
     args.overrides = [word for word in args.config if "=" in word]
     files = [word for word in args.config if "=" not in word]
@@ -82,22 +86,34 @@ def continued(folder: RunFolder, args: argparse.Namespace) -> RunConfig:
     return config
 
 
-def records_of(config: RunConfig, folder: RunFolder, resume: bool, tick: Callable[[int], None]) -> Iterator[Record]:
+def records_of(
+    config: RunConfig, folder: RunFolder, resume: bool, tick: Callable[[int], None], profile: bool
+) -> Iterator[Record]:
     if config.clients.backend == "in_process":
-        return run(config, folder, resume, tick=tick)
+        records = run(config, folder, resume, tick=tick)
+        return profiled(records, folder) if profile else records
     print(f"starting Ray and {config.clients.actors} client actors", file=sys.stderr, flush=True)
     from fedmbo_ray.driver import run_on_ray  # Ray takes seconds to import
 
-    return run_on_ray(config, folder, resume, tick)
+    return run_on_ray(config, folder, resume, tick, profile)
 
 
-def follow(config: RunConfig, folder: RunFolder, resume: bool) -> Record:
+def profiled(records: Iterator[Record], folder: RunFolder) -> Iterator[Record]:
+    """The same records, and at the end a profile in the folder."""
+    last: Record = {"round": 0}
+    with sampled() as stacks:
+        for last in records:
+            yield last
+    Profile({"this process": stacks}, last["round"]).write(folder.profile_file)
+
+
+def follow(config: RunConfig, folder: RunFolder, resume: bool, profile: bool) -> Record:
     """Run to the end with progress shown; returns the last record."""
     last: Record = {}
     if resume:
         print(f"going on after round {folder.saved_round()}", file=sys.stderr)
     with RunProgress(config.rounds) as progress:
-        records = records_of(config, folder, resume, progress.tick)
+        records = records_of(config, folder, resume, progress.tick, profile)
         with closing(records):  # type: ignore[type-var]
             for last in records:
                 progress.show(last)
@@ -117,6 +133,13 @@ def report(last: Record, folder: RunFolder) -> None:
         print(f"records: {folder.records_file}; picture: python -m analysis.curves {folder.path}", file=sys.stderr)
 
 
+def show_profile(folder: RunFolder) -> None:
+    profile, page = Profile.read(folder.profile_file), folder.path / "profile.html"
+    write_atomically(page, profile.flame_graph().encode())
+    Console(stderr=True).print(*profile.tables())
+    print(f"flame graph: {page}", file=sys.stderr)
+
+
 def main(words: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -126,7 +149,7 @@ def main(words: list[str] | None = None) -> int:
         # Up to the end of the process stdout is for the result alone; Ray reports dead workers on it, if late.
         sys.stdout = sys.stderr
         config, folder = prepare(args)
-        last = follow(config, folder, args.resume)
+        last = follow(config, folder, args.resume, args.profile)
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
     except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
@@ -136,6 +159,8 @@ def main(words: list[str] | None = None) -> int:
         print(f"interrupted{hint}", file=sys.stderr)
         return 130
     report(last, folder)
+    if args.profile:
+        show_profile(folder)
     if args.json:
         print(json.dumps(last, allow_nan=False), file=stdout, flush=True)
     return 0 if last["status"] == "finished" else 1

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedmbo_ray.backends.messages import Arrays, Channel
 from fedmbo_ray.blocks import Block, Job, run_block
+from fedmbo_ray.profiling import Stacks, sampled
 
 VERSIONS_KEPT = 4
 
@@ -96,13 +97,20 @@ class Computer:
 class ClientActor:
     """Holds the problem and (by reference into the node's object store) the data, and no other state."""
 
-    def __init__(self, problem: Any, data: Any) -> None:
+    def __init__(self, problem: Any, data: Any, profile: bool = False) -> None:
         torch.set_num_threads(1)
         # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         gc.freeze()  # nothing made so far is garbage: don't look through it again and again
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)
+        self.profiling = sampled(profile)
+        self.stacks = self.profiling.__enter__()
+
+    def profile(self) -> Stacks:
+        """What this process has been seen doing."""
+        self.profiling.__exit__(None, None, None)
+        return self.stacks
 
     def node(self) -> str:
         return ray.get_runtime_context().get_node_id()

@@ -18,18 +18,28 @@ from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import Gradient
+from fedmbo_ray.profiling import Stacks
 from fedmbo_ray.registry import ConfigError
 
 ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor, before the run gives up
 
 
 class RayActors:
-    """`actors` client actors of `cpus` and `gpus` each (fractions allowed)."""
+    """`actors` client actors of `cpus` and `gpus` each (fractions allowed); with `profile`, they watch themselves."""
 
-    def __init__(self, problem: Any, data: ClientData, actors: int, cpus: float = 1.0, gpus: float = 0.0) -> None:
+    def __init__(
+        self,
+        problem: Any,
+        data: ClientData,
+        actors: int,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
+        profile: bool = False,
+    ) -> None:
         require_room(actors, cpus, gpus)
+        self.profile, self.profiles = profile, dict[str, Stacks]()
         self.options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
-        self.args = (ray.put(problem), ray.put(data))  # kept: a replacement needs them, too
+        self.args = (ray.put(problem), ray.put(data), profile)  # kept: a replacement needs them, too
         self.replaced = 0
         self.kept: deque[tuple[Tensor, int, int]] = deque(maxlen=4)
         self.version = 0
@@ -139,8 +149,10 @@ class RayActors:
         return self.version
 
     def close(self) -> None:
-        for link in self.links:
+        for number, link in enumerate(self.links, 1):
             link.close()
+            if self.profile:
+                self.profiles[f"client actor {number}"] = ray.get(link.actor.profile.remote(), timeout=30)
             ray.kill(link.actor)
 
 
