@@ -21,6 +21,7 @@ from benchmarks.peers import Unavailable
 from benchmarks.report import draw, tables
 from benchmarks.tasks import Setting
 from benchmarks.timing import Load, Result, interleave, machine
+from fedmbo_ray.checkpoints import write_atomically
 from fedmbo_ray.driver import start_ray
 
 PARTS = ("one_step", "fedmbo", "fednest", "growth")
@@ -67,20 +68,15 @@ def grow(setting: Setting, curves: dict[str, tuple[int, ...]], repetitions: int,
     return answer
 
 
-def measure(parts: list[str], setting: Setting, short: bool, environments: Path) -> dict[str, Any]:
-    repetitions, seconds = (2, 0.2) if short else (15, 1.0)
-    answer: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="fedmbo-bench-") as folder:
-        for part in parts:
-            console.print(f"[bold]{part}[/bold]")
-            if part == "growth":
-                curves = {name: values[:2] if short else values for name, values in growth.CURVES.items()}
-                answer[part] = grow(setting, curves, 2 if short else 7, seconds)
-            elif part == "one_step":
-                answer[part] = compare(tasks.one_step(setting, Path(folder), environments), repetitions, seconds)
-            else:
-                answer[part] = compare(getattr(tasks, part)(setting), repetitions, seconds)
-    return answer
+def measure(part: str, setting: Setting, short: bool, environments: Path) -> dict[str, Any]:
+    repetitions, seconds = (2, 0.2) if short else (11, 1.0)
+    if part == "growth":
+        curves = {name: values[:2] if short else values for name, values in growth.CURVES.items()}
+        return grow(setting, curves, 2 if short else 5, seconds)
+    if part == "one_step":
+        with tempfile.TemporaryDirectory(prefix="fedmbo-bench-") as folder:
+            return compare(tasks.one_step(setting, Path(folder), environments), repetitions, seconds)
+    return compare(getattr(tasks, part)(setting), repetitions, seconds)
 
 
 def main() -> None:
@@ -98,10 +94,12 @@ def main() -> None:
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "torch": torch.__version__,
-        **measure(list(args.parts) or list(PARTS), setting, args.short, args.environments),
     }
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "results.json").write_text(json.dumps(results, indent=1))
+    for part in args.parts or PARTS:
+        console.print(f"[bold]{part}[/bold]")
+        results[part] = measure(part, setting, args.short, args.environments)
+        write_atomically(args.out / "results.json", json.dumps(results, indent=1).encode())
     draw(results, args.out / "speed.png")
     Console().print(*tables(results), f"Kept in {args.out / 'results.json'}, drawn in {args.out / 'speed.png'}.")
 

@@ -34,7 +34,10 @@ class Block(NamedTuple):
 
 
 class Backend(Protocol):
-    """Computes blocks somewhere; results in the order of `blocks`."""
+    """Computes blocks somewhere; results in the order of `blocks`. The description goes into a run's last record."""
+
+    @property
+    def description(self) -> str: ...
 
     def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]: ...
 

@@ -108,7 +108,8 @@ class _Run:
         return self.round % self.config.record.every == 0 and self.round < self.config.rounds
 
     def _ending(self, status: str) -> Record:
-        return {"status": status, "x_sha256": sha256(self.state["x"]), "y_sha256": sha256(self.state["y"])}
+        digests = {"x_sha256": sha256(self.state["x"]), "y_sha256": sha256(self.state["y"])}
+        return {"status": status, "backend": self.federation.backend.description, **digests}
 
     def _record(self, ending: Record) -> Record:
         x, y, meter = self.state["x"], self.state["y"], self.meter

@@ -96,8 +96,9 @@ def test_the_quadratic_reports_its_exact_hypergradient(tmp_path: Path) -> None:
 def test_ray_gives_the_bits_of_in_process(actors: int, reference: dict, tmp_path: Path) -> None:
     record = last_record(*QUICK, *RAY, f"clients.actors={actors}", "--out", str(tmp_path / "run"))
     assert bits(record) == bits(reference)
-    same = [key for key in reference if key != "wall_seconds"]
+    same = [key for key in reference if key not in ("wall_seconds", "backend")]
     assert {key: record[key] for key in same} == {key: reference[key] for key in same}
+    assert (reference["backend"], record["backend"]) == ("in_process", f"ray, {actors} actor(s) by socket")
 
 
 def test_a_client_actor_is_killed_in_the_middle_of_a_run(reference: dict, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from fedmbo_ray.data import ClientData
 
 
 class InProcess:
+    description = "in_process"
+
     def __init__(self, problem: Any, data: ClientData) -> None:
         self.problem, self.data = problem, data
 

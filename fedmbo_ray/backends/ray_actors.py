@@ -52,6 +52,11 @@ class RayActors:
         self.link: Any = SocketLink if nodes == {here} else partial(CallLink, store={})
         self.links: list[Any] = [self.link(handle) for handle in handles]
 
+    @property
+    def description(self) -> str:
+        """How many actors there are, and how they are reached."""
+        return f"ray, {len(self.links)} actor(s) {'by socket' if self.link is SocketLink else 'by calls'}"
+
     def _start(self) -> Any:
         return ray.remote(ClientActor).options(**self.options).remote(*self.args)
 
