@@ -58,7 +58,7 @@ def entry(result: Result) -> dict[str, Any]:
 
 
 def grow(setting: Setting, curves: dict[str, tuple[int, ...]], repetitions: int, seconds: float) -> dict[str, Any]:
-    """Each curve's points take turns, too; their memory is measured afterwards."""
+    """Each curve's points take turns, too; then the memory of each is measured, in a process of its own."""
     answer = {}
     for curve, values in curves.items():
         console.print(f"growth in {curve}: {', '.join(map(str, values))}")
@@ -71,7 +71,7 @@ def grow(setting: Setting, curves: dict[str, tuple[int, ...]], repetitions: int,
 def measure(part: str, setting: Setting, short: bool, environments: Path) -> dict[str, Any]:
     repetitions, seconds = (2, 0.2) if short else (11, 1.0)
     if part == "growth":
-        curves = {name: values[:2] if short else values for name, values in growth.CURVES.items()}
+        curves = {name: values[:1] if short else values for name, values in growth.CURVES.items()}
         return grow(setting, curves, 2 if short else 5, seconds)
     if part == "one_step":
         with tempfile.TemporaryDirectory(prefix="fedmbo-bench-") as folder:

@@ -79,7 +79,7 @@ def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
 
 
 def mean_and_std(inputs: Any) -> tuple[float, float]:
-    """Of bytes, from their exact sums: numpy's own std takes sixteen times the memory of the data."""
+    """Of bytes, from their exact sums: numpy's own std takes eight times the memory of the data."""
     parts = np.array_split(inputs.reshape(-1), 64)
     total = sum(int(part.sum(dtype=np.int64)) for part in parts)
     squares = sum(int((part.astype(np.int64) ** 2).sum()) for part in parts)

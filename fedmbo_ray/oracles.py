@@ -125,6 +125,8 @@ def slope(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
 def slopes(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -> Tensor:
     ys = ys if ys.requires_grad else ys.detach().requires_grad_()
     (gradients,) = torch.autograd.grad(lowers(problem, batches, x, ys), ys, create_graph=True)
+    if not gradients.requires_grad:
+        raise RuntimeError("the gradient of the lower loss can't be differentiated again")
     return (gradients * vs).sum()
 
 

@@ -85,6 +85,7 @@ def test_a_crowd_has_as_many_clients_as_asked_for() -> None:
     arm.run(2)
 
 
+@pytest.mark.timeout(1500)  # the first time, it installs two other frameworks
 def test_the_short_form_runs_every_arm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--short", "--data", "digits", "--out", str(tmp_path / "out")]
     subprocess.run([*command, "--environments", str(ROOT / ".bench")], check=True, cwd=ROOT)

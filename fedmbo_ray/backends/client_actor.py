@@ -100,7 +100,8 @@ class ClientActor:
     def __init__(self, problem: Any, data: Any, profile: bool = False) -> None:
         torch.set_num_threads(1)
         # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        if hasattr(os, "SCHED_BATCH"):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         gc.freeze()  # nothing made so far is garbage: don't look through it again and again
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)

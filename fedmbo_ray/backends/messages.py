@@ -15,6 +15,7 @@ import os
 import pickle
 import socket
 import struct
+import tempfile
 from functools import lru_cache
 from typing import Any
 
@@ -49,7 +50,11 @@ class Memory:
 
     @staticmethod
     def of(size: int) -> "Memory":
-        descriptor = os.memfd_create("fedmbo_ray", os.MFD_CLOEXEC)
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("fedmbo_ray", os.MFD_CLOEXEC)
+        else:  # not on Linux: a file without a name
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, size)
         return Memory(descriptor)
 

@@ -1,5 +1,6 @@
 """Blocks computed by a pool of Ray actors. An actor that dies is replaced, and its blocks run again."""
 
+import contextlib
 import math
 from collections import Counter, deque
 from functools import partial
@@ -157,7 +158,8 @@ class RayActors:
         for number, link in enumerate(self.links, 1):
             link.close()
             if self.profile:
-                self.profiles[f"client actor {number}"] = ray.get(link.actor.profile.remote(), timeout=30)
+                with contextlib.suppress(ray.exceptions.RayError):  # it is gone, and its profile with it
+                    self.profiles[f"client actor {number}"] = ray.get(link.actor.profile.remote(), timeout=30)
             ray.kill(link.actor)
 
 
