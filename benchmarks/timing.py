@@ -29,11 +29,10 @@ class Arm(Protocol):
 
 @dataclass
 class Result:
-    """Seconds per round in each repetition, the memory of all processes of the arm, and its figures."""
+    """Seconds per round in each turn, rounds per turn, and the arm's figures at the end."""
 
     seconds: list[float] = field(default_factory=list)
     rounds: int = 0
-    megabytes: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
 
     @property
