@@ -6,6 +6,7 @@ measured. Peers get a virtual environment of their own under --environments, mad
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,8 +23,16 @@ from benchmarks.report import draw, tables
 from benchmarks.tasks import Setting
 from benchmarks.timing import Load, Result, interleave, machine
 from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.command import Parser, complain
 from fedmbo_ray.driver import start_ray
+from fedmbo_ray.registry import ConfigError, choices
 
+HELP = """
+Examples:
+  python -m benchmarks
+  python -m benchmarks one_step fedmbo
+  python -m benchmarks --short --data digits
+"""
 PARTS = ("one_step", "fedmbo", "fednest", "growth")
 console = Console(stderr=True)
 
@@ -79,18 +88,30 @@ def measure(part: str, setting: Setting, short: bool, environments: Path) -> dic
     return compare(getattr(tasks, part)(setting), repetitions, seconds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=f"of {', '.join(PARTS)}; all if none is named")
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = Parser("benchmarks", "Measure speed, next to loops written by hand and to other frameworks.", HELP)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is named")
     parser.add_argument("--short", action="store_true", help="a few rounds of everything: does it work?")
     parser.add_argument("--data", default="mnist", help="a data set of images (default: mnist)")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder for results.json and speed.png")
     parser.add_argument("--environments", type=Path, default=Path(".bench"), help="folder of the peers' environments")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
+    unknown = [part for part in args.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]!r}; {choices(unknown[0], list(PARTS))}")
+    return args
+
+
+def main(words: list[str] | None = None) -> int:
+    try:
+        args = parse(sys.argv[1:] if words is None else words)
+        setting = Setting(args.data)
+        clients = setting.config().clients
+    except ConfigError as error:
+        return complain(error, 2)
     torch.set_num_threads(1)
-    setting = Setting(args.data)
-    start_ray(setting.config().clients)
-    results = {
+    start_ray(clients)
+    results: dict[str, Any] = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "torch": torch.__version__,
@@ -102,7 +123,8 @@ def main() -> None:
         write_atomically(args.out / "results.json", json.dumps(results, indent=1).encode())
     draw(results, args.out / "speed.png")
     Console().print(*tables(results), f"Kept in {args.out / 'results.json'}, drawn in {args.out / 'speed.png'}.")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

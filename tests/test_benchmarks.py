@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks import growth, tasks
+from benchmarks.__main__ import main
 from benchmarks.arms import FedSGD, Frame
 from benchmarks.tasks import Setting
 from benchmarks.timing import Result, interleave
@@ -38,6 +39,23 @@ def test_arms_take_turns() -> None:
     assert all(len(result.seconds) == 3 for result in results.values())
     assert results["a"].figures == {"rounds": 6}
     assert Result(seconds=[3.0, 1.0, 2.0]).median == 2.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["one_stop"], "unknown part 'one_stop'"),
+        (
+            ["--data", "nope"],
+            "data.name: input should be 'digits', 'mnist', 'fashion_mnist' or 'cifar10', but got 'nope'",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
