@@ -19,43 +19,40 @@ class Term(NamedTuple):
     """±head.loss(y, seen) or, with v, ±⟨∇_y head.loss(y, seen), v⟩: values are sums of such terms."""
 
     sign: int
-    head: Any
-    seen: Any
+    at: Any  # head.at(y, seen)
     v: Tensor | None = None
 
-    def in_y(self, y: Tensor) -> Tensor:
-        if self.v is None:
-            return self._signed(self.head.gradient(y, self.seen))
-        return self._signed(self.head.product(y, self.v, self.seen))
+    def in_y(self) -> Tensor:
+        return self._signed(self.at.gradient() if self.v is None else self.at.product(self.v))
 
-    def in_v(self, y: Tensor) -> Tensor:
-        return self._signed(self.head.gradient(y, self.seen)) if self.v is not None else torch.zeros_like(y)
+    def in_v(self) -> Tensor:
+        return self._signed(self.at.gradient())
 
-    def in_seen(self, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def in_seen(self) -> list[tuple[Tensor, Tensor]]:
         """What depends on x, and the gradient in it."""
-        pulled = self.head.pulled(y, self.seen) if self.v is None else self.head.pulled_slope(y, self.v, self.seen)
+        pulled = self.at.pulled() if self.v is None else self.at.pulled_slope(self.v)
         return [(part, self._signed(gradient)) for part, gradient in pulled]
 
     def _signed(self, tensor: Tensor) -> Tensor:
         return tensor if self.sign > 0 else -tensor
 
 
-def gradient_in_x(terms: list[Term], x: Tensor, y: Tensor) -> Tensor:
+def gradient_in_x(terms: list[Term], x: Tensor) -> Tensor:
     """Summed over the slots of a stack; terms must have been made at an x that requires grad."""
-    pairs = [pair for term in terms for pair in term.in_seen(y)]
+    pairs = [pair for term in terms for pair in term.in_seen()]
     if not pairs:
         return torch.zeros_like(x)
     parts, gradients = zip(*pairs, strict=True)
     return torch.autograd.grad(parts, x, gradients)[0]
 
 
-def gradient_in_y(terms: list[Term], y: Tensor) -> Tensor:
+def gradient_in_y(terms: list[Term]) -> Tensor:
     """On any stack."""
-    return reduce(add, [term.in_y(y) for term in terms])
+    return reduce(add, [term.in_y() for term in terms])
 
 
-def gradient_in_v(terms: list[Term], y: Tensor) -> Tensor:
-    return reduce(add, [term.in_v(y) for term in terms])
+def gradient_in_v(terms: list[Term]) -> Tensor:
+    return reduce(add, [term.in_v() for term in terms if term.v is not None])
 
 
 class Looking:

@@ -35,14 +35,14 @@ class Gradient:
     def __call__(self, problem: Any, batch: Any, *args: Tensor) -> Any:
         """For one client, inside another kernel."""
         if self.wrt == Y and layered(problem):
-            return gradient_in_y(self.terms(problem, batch, *args), args[Y])
+            return gradient_in_y(self.terms(problem, batch, *args))
         return grad(lambda *args: self.value(problem, batch, *args), argnums=self.wrt)(*args)
 
     def each(self, problem: Any, batches: Any, shared: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> Tensors:
         """For every slot of a block, stacked."""
         args = (*shared, *each)
         if self.wrt == Y and shared and layered(problem):
-            return gradient_in_y(self.terms(problem, batches, *args), args[Y])
+            return gradient_in_y(self.terms(problem, batches, *args))
         if self.wrt != Y or len(shared) < 2:
             axes = (0, *(None for _ in shared), *(0 for _ in each))
             return vmap(lambda batch, *args: self(problem, batch, *args), axes)(batches, *args)
@@ -62,15 +62,15 @@ class Gradient:
 
     def _by_formula(self, problem: Any, batches: Any, x: Tensor, y: Tensor, *rest: Tensor) -> Tensors:
         if self.wrt == Y:
-            return gradient_in_y(self.terms(problem, batches, x, y, *rest), y).sum(0)
+            return gradient_in_y(self.terms(problem, batches, x, y, *rest)).sum(0)
         x = x.detach().requires_grad_()
         terms = self.terms(problem, batches, x, y, *rest)
         with torch.no_grad():
-            in_x = gradient_in_x(terms, x, y)
+            in_x = gradient_in_x(terms, x)
             if self.wrt == X:
                 return in_x
-            in_y = gradient_in_y(terms, y).sum(0)
-            return (in_x, in_y) if self.wrt == (X, Y) else (in_x, in_y, gradient_in_v(terms, y).sum(0))
+            in_y = gradient_in_y(terms).sum(0)
+            return (in_x, in_y) if self.wrt == (X, Y) else (in_x, in_y, gradient_in_v(terms).sum(0))
 
     def _by_autograd(self, problem: Any, batches: Any, *args: Tensor) -> Tensors:
         wrt = self.wrt if isinstance(self.wrt, tuple) else (self.wrt,)
@@ -101,7 +101,7 @@ def lowers(problem: Any, batches: Any, x: Tensor, ys: Tensor) -> Tensor:
 
 
 def lower_terms(problem: Any, batches: Any, x: Tensor, y: Tensor) -> list[Term]:
-    return [Term(1, problem.lower_head, problem.lower_sees(x, batches))]
+    return [Term(1, problem.lower_head.at(y, problem.lower_sees(x, batches)))]
 
 
 def upper(problem: Any, batch: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def uppers(problem: Any, batches: Any, x: Tensor, ys: Tensor) -> Tensor:
 
 
 def upper_terms(problem: Any, batches: Any, x: Tensor, y: Tensor) -> list[Term]:
-    return [Term(1, problem.upper_head, problem.upper_sees(x, batches))]
+    return [Term(1, problem.upper_head.at(y, problem.upper_sees(x, batches)))]
 
 
 def slope(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def slopes(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -> Ten
 
 
 def slope_terms(problem: Any, batches: Any, x: Tensor, y: Tensor, v: Tensor) -> list[Term]:
-    return [Term(1, problem.lower_head, problem.lower_sees(x, batches), v)]
+    return [Term(1, problem.lower_head.at(y, problem.lower_sees(x, batches)), v)]
 
 
 def lagrangian(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -151,8 +151,8 @@ def lagrangians(problem: Any, batches: Any, x: Tensor, ys: Tensor, vs: Tensor) -
 
 def lagrangian_terms(problem: Any, batches: Any, x: Tensor, y: Tensor, v: Tensor) -> list[Term]:
     validation, train = batches
-    above = Term(1, problem.upper_head, problem.upper_sees(x, validation))
-    return [above, Term(-1, problem.lower_head, problem.lower_sees(x, train), v)]
+    above = Term(1, problem.upper_head.at(y, problem.upper_sees(x, validation)))
+    return [above, Term(-1, problem.lower_head.at(y, problem.lower_sees(x, train)), v)]
 
 
 grad_y_lower = Gradient(lower, lowers, lower_terms, Y)  # ∇_y g

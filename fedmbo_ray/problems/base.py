@@ -9,23 +9,31 @@ from fedmbo_ray.data import Batch, ClientData, Federated
 
 
 class Head(Protocol):
-    """A loss of y on a batch that x has been at, and its derivatives in y; for an example see `SoftmaxHead`."""
+    """A loss of y on a batch that x has been at; for an example see `SoftmaxHead`."""
 
     def loss(self, y: Tensor, batch: Any) -> Tensor: ...
 
-    def gradient(self, y: Tensor, batch: Any) -> Tensor:
+    def at(self, y: Tensor, batch: Any) -> "HeadAt":
+        """Its derivatives there."""
+        ...
+
+
+class HeadAt(Protocol):
+    """A head's derivatives at one y on one batch."""
+
+    def gradient(self) -> Tensor:
         """∇_y."""
         ...
 
-    def product(self, y: Tensor, v: Tensor, batch: Any) -> Tensor:
+    def product(self, v: Tensor) -> Tensor:
         """∇²_yy·v."""
         ...
 
-    def pulled(self, y: Tensor, batch: Any) -> list[tuple[Tensor, Tensor]]:
+    def pulled(self) -> list[tuple[Tensor, Tensor]]:
         """Those tensors of the batch that require grad, each with the gradient of the loss in it."""
         ...
 
-    def pulled_slope(self, y: Tensor, v: Tensor, batch: Any) -> list[tuple[Tensor, Tensor]]:
+    def pulled_slope(self, v: Tensor) -> list[tuple[Tensor, Tensor]]:
         """The same for ⟨∇_y, v⟩."""
         ...
 

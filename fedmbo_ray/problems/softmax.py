@@ -1,6 +1,7 @@
 """A linear softmax classifier on top of features, with its derivatives in closed form."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,65 +23,79 @@ class SoftmaxHead:
     regularization: float = 0.0  # λ
 
     def logits(self, y: Tensor, features: Tensor) -> Tensor:
-        W, b = self._weights(y), y[..., -self.num_classes :]
+        W, b = self.weights(y), y[..., -self.num_classes :]
         return linear(features, W, b) if y.dim() == 1 else features @ W.mT + b.unsqueeze(-2)
 
     def loss(self, y: Tensor, batch: Batch) -> Tensor:
         losses = cross_entropies(self.logits(y, batch.inputs), batch.targets)
         return batch.mean(losses) + 0.5 * self.regularization * y.square().sum(-1)
 
-    def gradient(self, y: Tensor, batch: Batch) -> Tensor:
-        """∇_y: the pull-back of w_j(P_j − e_j) to y, + λy."""
-        return self._pulled_back(self._residuals(y, batch), batch.inputs, y)
+    def at(self, y: Tensor, batch: Batch) -> "SoftmaxAt":
+        return SoftmaxAt(self, y, batch)
 
-    def product(self, y: Tensor, v: Tensor, batch: Batch) -> Tensor:
-        """∇²_yy·v: the pull-back of w_j(diag P_j − P_jP_jᵀ)u_j to y with u_j = Vφ_j + c for v = (V, c), + λv."""
-        P, u = self.logits(y, batch.inputs).softmax(-1), self.logits(v, batch.inputs)
-        return self._pulled_back(curved(P, u, batch), batch.inputs, v)
-
-    def pulled(self, y: Tensor, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        """In φ, w_jWᵀ(P_j − e_j), and in w, CE_j; whichever depends on x."""
-        pulled = []
-        if batch.inputs.requires_grad:
-            pulled.append((batch.inputs, self._residuals(y, batch) @ self._weights(y)))
-        if batch.weights.requires_grad:
-            pulled.append((batch.weights, cross_entropies(self.logits(y, batch.inputs), batch.targets)))
-        return pulled
-
-    def pulled_slope(self, y: Tensor, v: Tensor, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        """The same of ⟨∇_y, v⟩ = Σ_j w_j(P_j − e_j)·u_j + λ⟨y, v⟩."""
-        P, u = self.logits(y, batch.inputs).softmax(-1), self.logits(v, batch.inputs)
-        pulled = []
-        if batch.inputs.requires_grad:
-            through = residuals(P, batch) @ self._weights(v) + curved(P, u, batch) @ self._weights(y)
-            pulled.append((batch.inputs, through))
-        if batch.weights.requires_grad:
-            pulled.append((batch.weights, (P * u).sum(-1) - u.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)))
-        return pulled
-
-    def _weights(self, y: Tensor) -> Tensor:
+    def weights(self, y: Tensor) -> Tensor:
         """W."""
         return y[..., : -self.num_classes].unflatten(-1, (self.num_classes, self.num_features))
 
-    def _residuals(self, y: Tensor, batch: Batch) -> Tensor:
-        return residuals(self.logits(y, batch.inputs).softmax(-1), batch)
 
-    def _pulled_back(self, D: Tensor, features: Tensor, y: Tensor) -> Tensor:
+@dataclass
+class SoftmaxAt:
+    """The derivatives at one y on one batch; what several of them need is computed once."""
+
+    head: SoftmaxHead
+    y: Tensor
+    batch: Batch
+
+    def gradient(self) -> Tensor:
+        """∇_y: the pull-back of w_j(P_j − e_j) to y, + λy."""
+        return self._pulled_back(self.residuals, self.y)
+
+    def product(self, v: Tensor) -> Tensor:
+        """∇²_yy·v: the pull-back of w_j(diag P_j − P_jP_jᵀ)u_j to y with u_j = Vφ_j + c for v = (V, c), + λv."""
+        return self._pulled_back(self._curved(self._logits(v)), v)
+
+    def pulled(self) -> list[tuple[Tensor, Tensor]]:
+        """In φ, w_jWᵀ(P_j − e_j), and in w, CE_j; whichever depends on x."""
+        pulled = []
+        if self.batch.inputs.requires_grad:
+            pulled.append((self.batch.inputs, self.residuals @ self.head.weights(self.y)))
+        if self.batch.weights.requires_grad:
+            pulled.append((self.batch.weights, cross_entropies(self._logits(self.y), self.batch.targets)))
+        return pulled
+
+    def pulled_slope(self, v: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The same of ⟨∇_y, v⟩ = Σ_j w_j(P_j − e_j)·u_j + λ⟨y, v⟩."""
+        u, pulled = self._logits(v), []
+        if self.batch.inputs.requires_grad:
+            through = self.residuals @ self.head.weights(v) + self._curved(u) @ self.head.weights(self.y)
+            pulled.append((self.batch.inputs, through))
+        if self.batch.weights.requires_grad:
+            own = u.gather(-1, self.batch.targets.unsqueeze(-1)).squeeze(-1)
+            pulled.append((self.batch.weights, (self.P * u).sum(-1) - own))
+        return pulled
+
+    @cached_property
+    def P(self) -> Tensor:
+        return self._logits(self.y).softmax(-1)
+
+    @cached_property
+    def residuals(self) -> Tensor:
+        """w_j(P_j − e_j), e_j the unit vector of sample j's class."""
+        w = self.batch.weights.unsqueeze(-1)
+        return (self.P * w).scatter_add(-1, self.batch.targets.unsqueeze(-1), -w)
+
+    def _logits(self, y: Tensor) -> Tensor:
+        return self.head.logits(y, self.batch.inputs)
+
+    def _curved(self, u: Tensor) -> Tensor:
+        """w_j(diag P_j − P_jP_jᵀ)u_j."""
+        Pu = self.P * u * self.batch.weights.unsqueeze(-1)
+        return Pu - self.P * Pu.sum(-1, keepdim=True)
+
+    def _pulled_back(self, D: Tensor, y: Tensor) -> Tensor:
         """The gradient in y of Σ_j D_j·z_j(y) + (λ/2)‖y‖²."""
-        gradient = torch.cat([(D.mT @ features).flatten(-2), D.sum(-2)], -1)
-        return torch.add(gradient, y, alpha=self.regularization) if self.regularization else gradient
-
-
-def residuals(P: Tensor, batch: Batch) -> Tensor:
-    """w_j(P_j − e_j), e_j the unit vector of sample j's class."""
-    w = batch.weights.unsqueeze(-1)
-    return (P * w).scatter_add(-1, batch.targets.unsqueeze(-1), -w)
-
-
-def curved(P: Tensor, u: Tensor, batch: Batch) -> Tensor:
-    """w_j(diag P_j − P_jP_jᵀ)u_j."""
-    Pu = P * u * batch.weights.unsqueeze(-1)
-    return Pu - P * Pu.sum(-1, keepdim=True)
+        gradient = torch.cat([(D.mT @ self.batch.inputs).flatten(-2), D.sum(-2)], -1)
+        return torch.add(gradient, y, alpha=self.head.regularization) if self.head.regularization else gradient
 
 
 def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
