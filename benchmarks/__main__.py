@@ -110,7 +110,7 @@ def main(words: list[str] | None = None) -> int:
     except ConfigError as error:
         return complain(error, 2)
     torch.set_num_threads(1)
-    start_ray(clients)
+    start_ray(clients.actors * clients.cpus_per_actor)
     results: dict[str, Any] = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),

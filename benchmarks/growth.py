@@ -48,7 +48,7 @@ def arm(setting: Setting, curve: str, value: int) -> Frame:
         return Frame(config, task, in_process(task))
     config = setting.config("clients.cohort_size=40")
     task = build_task(config)
-    start_ray(config.clients)
+    start_ray(config.clients.actors * config.clients.cpus_per_actor)
     return Frame(config, task, pool(task, value))
 
 

@@ -52,9 +52,12 @@ class RunFolder:
                 raise FolderInUse(f"another process is running in {self.path}") from None
             if self.has_run() and not resume:
                 raise FolderInUse(f"{self.path} already holds a run: continue it with --resume or choose another --out")
-            text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
-            write_atomically(self.config_file, text.encode())
+            self.describe(resolved)
             yield
+
+    def describe(self, resolved: dict[str, Any]) -> None:
+        text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
+        write_atomically(self.config_file, text.encode())
 
     def has_run(self) -> bool:
         """Whether a run has come as far as its first record; until then, its config may still be changed."""

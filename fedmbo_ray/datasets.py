@@ -7,6 +7,7 @@ import pickle
 import tarfile
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,14 @@ class Dataset(NamedTuple):
     @property
     def num_classes(self) -> int:
         return int(self.train_targets.max()) + 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all its bytes."""
+        digest = sha256()
+        for array in (self.train_inputs, self.train_targets, self.test_inputs, self.test_targets):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def data_root() -> Path:

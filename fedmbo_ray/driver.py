@@ -17,7 +17,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
-from fedmbo_ray.config import ClientsConfig, RunConfig
+from fedmbo_ray.config import RunConfig
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.problems.base import Task
@@ -91,7 +91,7 @@ def run_on_ray(
     profile: bool = False,
 ) -> Iterator[Record]:
     """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""
-    start_ray(config.clients)
+    start_ray(config.clients.actors * config.clients.cpus_per_actor)
     remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
     driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
     last = -1
@@ -126,8 +126,8 @@ def _listen(driver: Any, tick: Callable[[int], None]) -> Iterator[Record]:
             raise error
 
 
-def start_ray(clients: ClientsConfig) -> None:
-    """Join the cluster that $RAY_ADDRESS names, or start one on this machine that has room for the actors."""
+def start_ray(cpus: float = 0.0) -> None:
+    """Join the cluster that $RAY_ADDRESS names, or start one here: of this machine's cores, or of more if asked."""
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -136,5 +136,4 @@ def start_ray(clients: ClientsConfig) -> None:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(**quiet)
         return
-    wanted = math.ceil(clients.actors * clients.cpus_per_actor)
-    ray.init(num_cpus=max(wanted, os.cpu_count() or 1), include_dashboard=False, **quiet)
+    ray.init(num_cpus=max(math.ceil(cpus), os.cpu_count() or 1), include_dashboard=False, **quiet)

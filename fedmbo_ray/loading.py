@@ -25,15 +25,15 @@ def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
     return construct(RunConfig, changed(read_yaml(path), overrides))
 
 
-def changed(fields: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The fields with each `key.path=value` applied: outer ones before inner, of equals the last one wins."""
+def changed(fields: dict[str, Any], overrides: list[str], root: Any = RunConfig) -> dict[str, Any]:
+    """The fields of a `root` with each `key.path=value` applied: outer before inner, of equals the last one wins."""
     words = [parse_override(word) for word in overrides]
     for keys, value in sorted(words, key=lambda word: len(word[0]) - (word[0][-1] == "name")):
         path = keys[:-1] if keys[-1] == "name" else keys
-        if isinstance(value, str) and not is_number(value) and component_at(fields, path) is not None:
-            choose(fields, path, value)
+        if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
+            choose(root, fields, path, value)
         else:
-            section_at(fields, keys[:-1])[keys[-1]] = value
+            section_at(root, fields, keys[:-1])[keys[-1]] = value
     touched = {keys[0] for keys, _ in words}
     if "problem" in touched and "data" not in touched and makes_own_data(fields.get("problem")):
         fields.pop("data", None)  # the file's, meant for the problem that was there before
@@ -81,29 +81,29 @@ def parse_override(word: str) -> tuple[list[str], Any]:
     return keys, parse_yaml(text, f"the value of {word!r}")
 
 
-def section_at(fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+def section_at(root: Any, fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
     """The mapping at a path, made if there is none; a component's bare name or number becomes a mapping."""
     whole = fields
     for depth, key in enumerate(keys, 1):
         inner = fields.get(key)
         if not isinstance(inner, dict | None):
-            inner = as_mapping(whole, keys[:depth], inner)
+            inner = as_mapping(root, whole, keys[:depth], inner)
         fields[key] = fields = dict(inner or {})
     return fields
 
 
-def as_mapping(fields: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+def as_mapping(root: Any, fields: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
     """What a component's short form stands for; anything else that has no keys is an error."""
-    component = component_at(fields, keys)
+    component = component_at(root, fields, keys)
     if component is None:
         raise ConfigError(f"must be a mapping to set one of its keys, but is {value!r}", *keys)
     with at(".".join(keys)):
         return component.as_mapping(value)
 
 
-def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
+def choose(root: Any, fields: dict[str, Any], keys: list[str], name: str) -> None:
     """Give a component another name; of its parameters those stay that the new one has no default for."""
-    component, section = component_at(fields, keys), section_at(fields, keys)
+    component, section = component_at(root, fields, keys), section_at(root, fields, keys)
     if section.get("name") == name:
         return
     needed = required_of(component.registry[name]) if component is not None and name in component.registry else []
@@ -112,9 +112,9 @@ def choose(fields: dict[str, Any], keys: list[str], name: str) -> None:
     section.update({"name": name, **kept})
 
 
-def component_at(fields: dict[str, Any], keys: list[str]) -> Component | None:
+def component_at(root: Any, fields: dict[str, Any], keys: list[str]) -> Component | None:
     """The annotation of the component at a path, None if there is none; `fields` say what is chosen on the way."""
-    cls: Any = RunConfig
+    cls: Any = root
     component = None
     for key in keys:
         field = getattr(cls, "__pydantic_fields__", {}).get(key)

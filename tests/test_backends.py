@@ -13,11 +13,12 @@ from tasks import federation, tiny_config, tiny_task
 
 from fedmbo_ray.backends.client_actor import ClientActor
 from fedmbo_ray.backends.links import CallLink, SocketLink
-from fedmbo_ray.backends.ray_actors import RayActors, capacity, require_room
+from fedmbo_ray.backends.ray_actors import RayActors, require_room
 from fedmbo_ray.building import build_federation
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import grad_y_lower
+from fedmbo_ray.placement import capacity
 from fedmbo_ray.registry import ConfigError
 from fedmbo_ray.rng import stream
 
@@ -229,11 +230,11 @@ def test_no_room_is_said_at_once(cluster) -> None:
 
 
 def test_a_fraction_of_a_gpu_does_not_span_two() -> None:
-    assert capacity({"CPU": 100, "GPU": 2}, 1, 0.18) == 10  # five on each, not eleven in all
-    assert capacity({"CPU": 100, "GPU": 2}, 1, 0.5) == 4
-    assert capacity({"CPU": 3, "GPU": 2}, 1, 0.5) == 3
-    assert capacity({"CPU": 3}, 1, 0.5) == 0
-    assert capacity({"CPU": 2}, 0.1, 0) == 20
+    assert capacity({"CPU": 100, "GPU": 2}, {"CPU": 1, "GPU": 0.18}) == 10  # five on each, not eleven in all
+    assert capacity({"CPU": 100, "GPU": 2}, {"CPU": 1, "GPU": 0.5}) == 4
+    assert capacity({"CPU": 3, "GPU": 2}, {"CPU": 1, "GPU": 0.5}) == 3
+    assert capacity({"CPU": 3}, {"CPU": 1, "GPU": 0.5}) == 0
+    assert capacity({"CPU": 2}, {"CPU": 0.1}) == 20
 
 
 def test_fractions_of_gpus_are_placed_as_asked(task) -> None:

@@ -19,13 +19,16 @@ ORDER = [
     ["lower", "hypergradients", "outer"],
     ["algorithms"],
     ["checkpoints"],
-    ["profiling"],
+    ["models"],
+    ["profiling", "placement"],
     ["backends"],
     ["config", "command"],
     ["loading", "building"],
     ["experiment", "progress"],
     ["driver"],
-    ["run", "catalog"],
+    ["sweeps"],
+    ["tracking"],
+    ["run", "tune", "catalog"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -19,6 +19,7 @@ from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import Gradient
+from fedmbo_ray.placement import alive, capacity, total
 from fedmbo_ray.profiling import Stacks
 from fedmbo_ray.registry import ConfigError
 
@@ -26,7 +27,10 @@ ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor
 
 
 class RayActors:
-    """`actors` client actors of `cpus` and `gpus` each (fractions allowed); with `profile`, they watch themselves."""
+    """`actors` client actors of `cpus` and `gpus` each (fractions allowed); with `profile`, they watch themselves.
+
+    Where room has been reserved for them, `places` are its scheduling strategies, one for each actor.
+    """
 
     def __init__(
         self,
@@ -36,8 +40,11 @@ class RayActors:
         cpus: float = 1.0,
         gpus: float = 0.0,
         profile: bool = False,
+        places: list[Any] | None = None,
     ) -> None:
-        require_room(actors, cpus, gpus)
+        if places is None:
+            require_room(actors, cpus, gpus)
+        self.places = places or [None] * actors
         self.profile, self.profiles = profile, dict[str, Stacks]()
         self.options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
         self.args = (ray.put(problem), ray.put(data), profile)  # kept: a replacement needs them, too
@@ -45,11 +52,11 @@ class RayActors:
         self.kept: deque[tuple[Tensor, int, int]] = deque(maxlen=4)
         self.version = 0
         self.specs: dict[Any, bytes] = {}
-        handles = [self._start() for _ in range(actors)]
+        handles = [self._start(place) for place in self.places]
         nodes = set(ray.get([handle.node.remote() for handle in handles]))
         here = ray.get_runtime_context().get_node_id()
-        if nodes == {here}:
-            self.options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
+        if nodes == {here} and places is None:  # a replacement must be as near
+            self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * actors
         self.link: Any = SocketLink if nodes == {here} else partial(CallLink, store={})
         self.links: list[Any] = [self.link(handle) for handle in handles]
 
@@ -58,8 +65,8 @@ class RayActors:
         """How many actors there are, and how they are reached."""
         return f"ray, {len(self.links)} actor(s) {'by socket' if self.link is SocketLink else 'by calls'}"
 
-    def _start(self) -> Any:
-        return ray.remote(ClientActor).options(**self.options).remote(*self.args)
+    def _start(self, place: Any) -> Any:
+        return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
 
     def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
         busy: dict[Any, list[int]] = {}
@@ -124,7 +131,8 @@ class RayActors:
         link.close()
         ray.kill(link.actor)
         self.replaced += 1
-        self.links[self.links.index(link)] = self.link(self._start())
+        number = self.links.index(link)
+        self.links[number] = self.link(self._start(self.places[number]))
 
     @staticmethod
     def _last_words(link: Any) -> str:
@@ -169,23 +177,13 @@ def writable(array: Any) -> Any:
 
 def require_room(actors: int, cpus: float, gpus: float) -> None:
     """Raise a ConfigError at once if the cluster could never place the actors."""
-    room = sum(capacity(node["Resources"], cpus, gpus) for node in ray.nodes() if node["Alive"])
+    nodes = alive(ray.nodes())
+    asked = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
+    room = sum(capacity(node, asked) for node in nodes)
     if room < actors:
-        have = ray.cluster_resources()
         raise ConfigError(
-            f"{actors} actors of {cpus:g} CPU and {gpus:g} GPU must fit the cluster, but it has "
-            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU on {len(ray.nodes())} node(s), "
+            f"{actors} actors of {cpus:g} CPU and {gpus:g} GPU must fit the cluster, but it has {total(nodes)}, "
             f"room for {room:g}",
             "clients",
             "actors",
         )
-
-
-def capacity(resources: dict[str, float], cpus: float, gpus: float) -> float:
-    """How many actors fit on a node; an actor with a fraction of a GPU can't be spread over two."""
-    by_cpu = math.floor(resources.get("CPU", 0) / cpus + 1e-9) if cpus else math.inf
-    have = resources.get("GPU", 0)
-    if not gpus:
-        return by_cpu
-    by_gpu = have * math.floor(1 / gpus + 1e-9) if gpus < 1 else math.floor(have / gpus)
-    return min(by_cpu, by_gpu)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmbo_ray.cards import STANDARD, Card
 from fedmbo_ray.data import Batch, Federated
@@ -79,6 +79,10 @@ class HyperCleaningProblem:
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return self.lower_head.loss(y, self.lower_sees(x, batch))
+
+    def model(self, x: Tensor, y: Tensor) -> nn.Module:
+        """The classifier y, of inputs as clients see them."""
+        return nn.Sequential(nn.Flatten(), self.upper_head.model(y))
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None

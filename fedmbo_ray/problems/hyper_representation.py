@@ -107,6 +107,13 @@ class HyperRepresentationProblem:
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return self.lower_head.loss(y, self.lower_sees(x, batch))
 
+    def model(self, x: Tensor, y: Tensor) -> nn.Module:
+        """The classifier that x and y make, of inputs as clients see them."""
+        backbone = self.factory()
+        for parameter, part in zip(backbone.parameters(), x.split(self.placed.sizes), strict=True):
+            parameter.data = part.view(parameter.shape).clone()
+        return nn.Sequential(backbone, self.upper_head.model(y))
+
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None
         parts = [self.upper_head.logits(y, self.features(x, part)) for part in test.inputs.split(1000)]

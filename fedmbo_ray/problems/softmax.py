@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fedmbo_ray.data import Batch
@@ -29,6 +29,12 @@ class SoftmaxHead:
     def loss(self, y: Tensor, batch: Batch) -> Tensor:
         losses = cross_entropies(self.logits(y, batch.inputs), batch.targets)
         return batch.mean(losses) + 0.5 * self.regularization * y.square().sum(-1)
+
+    def model(self, y: Tensor) -> nn.Linear:
+        """The layer that y makes: features to logits."""
+        layer = nn.Linear(self.num_features, self.num_classes)
+        layer.weight.data, layer.bias.data = self.weights(y).clone(), y[-self.num_classes :].clone()
+        return layer
 
     def at(self, y: Tensor, batch: Batch) -> "SoftmaxAt":
         return SoftmaxAt(self, y, batch)

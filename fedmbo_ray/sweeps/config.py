@@ -1,0 +1,160 @@
+"""The typed form of a sweep: a run config with dimensions in place of values, and a section `tune`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from annotated_types import Ge
+from pydantic import Field
+
+from fedmbo_ray.config import RunConfig, Section, Share
+from fedmbo_ray.loading import changed, read_yaml
+from fedmbo_ray.placement import Resources
+from fedmbo_ray.registry import Component, ConfigError, Count, Positive, Registry, at, construct, settings
+from fedmbo_ray.rng import stream
+from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners, dimensions, grid, placed, require_known
+
+
+@settings
+class Grid:
+    """Every combination of the values; nothing is drawn."""
+
+    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point]:
+        drawn = next((each for each in dims if not each.counted), None)
+        if drawn is not None:
+            raise ConfigError(f"search=grid goes through lists ({{grid: […]}}), but {drawn.path} is {drawn.kind!r}")
+        return grid(dims, 1, stream(seed, "search"))
+
+
+@settings
+class Random:
+    """`samples` independent draws; with each, every combination of what is given as a grid."""
+
+    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point]:
+        return grid(dims, samples, stream(seed, "search"))
+
+
+@settings
+class Optuna:
+    """`samples` points, each proposed by Optuna (TPE) from what the finished ones scored."""
+
+    def points(self, dims: list[Dimension], samples: int, seed: int) -> None:
+        counted = next((each for each in dims if each.counted), None)
+        if counted is not None:
+            raise ConfigError(f"search=optuna needs choice in place of grid, but {counted.path} is a grid")
+
+
+SEARCHES = Registry("search", "searches", ("points",), {"grid": Grid, "random": Random, "optuna": Optuna})
+
+
+@settings
+class Fifo:
+    """Every trial runs to its end."""
+
+
+@settings
+class Asha:
+    """Successive halving without waiting: at 1, η, η², … times `grace` rounds the best 1/η of the trials go on."""
+
+    grace: Count = 20
+    reduction: Annotated[Count, Ge(2)] = 3  # η
+
+
+@settings
+class Pbt:
+    """Population-based training: every `interval` rounds a trial of the last quarter copies one of the first.
+
+    It then perturbs the dimensions' values. All dimensions must be such that a run can go on with another value.
+    """
+
+    interval: Count = 50
+
+
+SCHEDULERS = Registry("scheduler", "schedulers", (), {"fifo": Fifo, "asha": Asha, "pbt": Pbt})
+
+
+class TuneSection(Section):
+    """How a sweep searches, on what, and where it is recorded."""
+
+    search: Annotated[Any, Component(SEARCHES)] = Field(default_factory=Random)
+    scheduler: Annotated[Any, Component(SCHEDULERS)] = Field(default_factory=Fifo)
+    samples: Count = 1  # draws of what is not a grid
+    seeds: Count = 1  # runs of a point; its score is their mean
+    metric: str = "upper_loss"  # of a record; upper_loss is on validation data, test figures are for the end
+    mode: Literal["min", "max"] = "min"
+    concurrency: Count | None = None  # trials at a time; None: as many as there is room for
+    time_budget: Positive | None = None  # seconds for the whole sweep
+    retries: Annotated[int, Ge(0)] = 2  # of a trial whose process dies or that raises
+    cpus_per_trial: Share = 1.0  # of the process that runs a trial; its client actors have their own
+    tracking_uri: str | None = None  # of MLflow; None: a file mlflow.db in the working folder
+    experiment: str | None = None  # in MLflow; None: the sweep's name
+
+
+class SweepFields(RunConfig):
+    """The keys of a sweep file."""
+
+    tune: TuneSection = TuneSection()
+
+
+class Sweep(NamedTuple):
+    """What a sweep file says."""
+
+    fields: dict[str, Any]  # a run config with dimensions
+    dims: list[Dimension]
+    tune: TuneSection
+
+    def config(self, point: Point, seed: int = 0) -> RunConfig:
+        """The run of a point; of several seeds, the one with that number."""
+        config = construct(RunConfig, placed(self.fields, point))
+        return config.model_copy(update={"seed": config.seed + seed})
+
+    def bundles(self, config: RunConfig) -> list[Resources]:
+        """What a trial asks of a cluster: for its own process first, then for the client actors of each seed."""
+        clients, own = config.clients, _asked(CPU=self.tune.cpus_per_trial)
+        if clients.backend == "in_process":
+            return [own]
+        actor = _asked(CPU=clients.cpus_per_actor, GPU=clients.gpus_per_actor)
+        if not actor:
+            raise ConfigError("an actor in a sweep must ask for some CPU or GPU, but asks for none", "clients")
+        return [own, *[actor] * (clients.actors * self.tune.seeds)]
+
+    def points(self) -> list[Point] | None:
+        """The points to run, None where each depends on the scores of others."""
+        with at("tune"), at("search"):
+            return self.tune.search.points(self.dims, self.tune.samples, self.config(next(corners(self.dims))).seed)
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values; reading them back gives an equal sweep."""
+        return {**self.fields, "tune": self.tune.model_dump(mode="json")}
+
+
+def _asked(**amounts: float) -> Resources:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def read_sweep(path: Path | None, overrides: list[str]) -> Sweep:
+    """The sweep in a YAML file, changed by `key.path=value` words; raises ConfigError for anything it can't do."""
+    return make_sweep(changed(read_yaml(path), overrides, SweepFields))
+
+
+def make_sweep(fields: dict[str, Any]) -> Sweep:
+    fields = dict(fields)
+    section = fields.pop("tune", None)
+    if not isinstance(section, dict | None):
+        raise ConfigError(f"must be a mapping, but is {section!r}", "tune")
+    with at("tune"):
+        tune = construct(TuneSection, section or {})
+    sweep = Sweep(fields, list(dimensions(fields)), tune)
+    check(sweep)
+    return sweep
+
+
+def check(sweep: Sweep) -> None:
+    """Raise a ConfigError if some point, of those that are known or at an extreme of a dimension, is no run."""
+    try:
+        for point in corners(sweep.dims):
+            sweep.bundles(sweep.config(point))
+    except ConfigError:
+        require_known(sweep.fields)
+        raise
+    for point in sweep.points() or []:
+        sweep.config(point)

@@ -1,0 +1,159 @@
+"""Dimensions of a search: mappings such as ``{loguniform: [0.01, 1]}`` in place of a value of a config."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedmbo_ray.registry import ConfigError, choices, is_number
+
+Point = dict[str, Any]  # a value for every dimension, by its key path
+BOUNDS = ("uniform", "loguniform", "randint", "lograndint", "quniform", "qloguniform")
+KINDS = ("grid", "choice", *BOUNDS)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One key of a config that a sweep varies."""
+
+    path: str  # key.path
+    kind: str
+    values: tuple[Any, ...]  # those to choose from, or bounds (and a quantum)
+
+    @property
+    def counted(self) -> bool:
+        """Whether a sweep goes through all values, rather than drawing some."""
+        return self.kind == "grid"
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """A value at random."""
+        if self.kind in ("grid", "choice"):
+            return self.values[int(rng.integers(len(self.values)))]
+        low, high = self.values[:2]
+        logarithmic = "log" in self.kind
+        u = rng.uniform(math.log(low), math.log(high)) if logarithmic else rng.uniform(low, high)
+        value = math.exp(u) if logarithmic else u
+        if "int" in self.kind:
+            return min(math.floor(value), high - 1)
+        return round(value / self.values[2]) * self.values[2] if self.kind.startswith("q") else value
+
+    def extremes(self) -> tuple[Any, ...]:
+        """Values that a config must be able to take, if it can take any in between."""
+        if self.kind in ("grid", "choice"):
+            return self.values
+        low, high = self.values[:2]
+        return (low, high - 1) if "int" in self.kind else (low, high)
+
+
+def dimension(path: str, kind: str, given: Any) -> Dimension:
+    """The dimension that ``path: {kind: given}`` stands for; raises ConfigError."""
+    keys = (*path.split("."), kind)
+    if kind not in BOUNDS:
+        if not isinstance(given, list) or not given:
+            raise ConfigError(f"must be a list of values, but got {given!r}", *keys)
+        if any(value in given[:i] for i, value in enumerate(given)):
+            raise ConfigError(f"must list each value once, but got {given!r}", *keys)
+        return Dimension(path, kind, tuple(given))
+    names = "[low, high, quantum]" if kind.startswith("q") else "[low, high]"
+    if not isinstance(given, list) or len(given) != names.count(",") + 1 or not all(map(is_number, given)):
+        raise ConfigError(f"must be {names}, but got {given!r}", *keys)
+    bounds = tuple(float(value) for value in given)
+    if "int" in kind:
+        if any(value != round(value) for value in bounds):
+            raise ConfigError(f"must have whole bounds, but got {given!r}", *keys)
+        bounds = tuple(int(value) for value in bounds)
+    if not all(map(math.isfinite, bounds)) or not bounds[0] < bounds[1] or min(bounds[2:], default=1) <= 0:
+        raise ConfigError(f"`low < high` must hold, and quantum > 0, but got {given!r}", *keys)
+    if "log" in kind and bounds[0] <= 0:
+        raise ConfigError(f"`low > 0` must hold on a logarithmic scale, but got {given!r}", *keys)
+    return Dimension(path, kind, bounds)
+
+
+def dimensions(fields: Any, path: str = "") -> Iterator[Dimension]:
+    """Those in a config, in the order in which they stand there."""
+    if not isinstance(fields, dict):
+        return
+    for key, value in fields.items():
+        here = f"{path}{key}"
+        if isinstance(value, dict) and len(value) == 1 and (kind := str(next(iter(value)))) in KINDS:
+            yield dimension(here, kind, value[kind])
+        else:
+            yield from dimensions(value, f"{here}.")
+
+
+def placed(fields: dict[str, Any], point: Point) -> dict[str, Any]:
+    """The config with the point's values in place of its dimensions."""
+    return _placed(fields, point, "")
+
+
+def _placed(fields: dict[str, Any], point: Point, path: str) -> dict[str, Any]:
+    return {
+        key: point[f"{path}{key}"]
+        if f"{path}{key}" in point
+        else _placed(value, point, f"{path}{key}.")
+        if isinstance(value, dict)
+        else value
+        for key, value in fields.items()
+    }
+
+
+def grid(dims: list[Dimension], samples: int, rng: np.random.Generator) -> list[Point]:
+    """All combinations of what is to be gone through; with each, `samples` draws of everything else."""
+    whole = [each for each in dims if each.counted]
+    points = []
+    for _ in range(samples):
+        for values in itertools.product(*(each.values for each in whole)):
+            chosen = dict(zip((each.path for each in whole), values, strict=True))
+            points.append({each.path: chosen[each.path] if each.counted else each.draw(rng) for each in dims})
+    return points
+
+
+def corners(dims: list[Dimension]) -> Iterator[Point]:
+    """Points that show whether a config takes every dimension's values: each dimension's extremes, one by one."""
+    first = {each.path: each.extremes()[0] for each in dims}
+    yield first
+    for each in dims:
+        for value in each.extremes()[1:]:
+            yield {**first, each.path: value}
+
+
+def label(point: Point) -> str:
+    """A short name: each key by as many of its last parts as tell it from the others."""
+    return " ".join(
+        f"{name}={_short(value)}" for name, value in zip(short_names(list(point)), point.values(), strict=True)
+    )
+
+
+def short_names(paths: list[str]) -> list[str]:
+    names = []
+    for path in paths:
+        parts = path.split(".")
+        tails = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+        unique = (tail for tail in tails if sum(_ends(other, tail) for other in paths) == 1)
+        names.append(next(unique, path))
+    return names
+
+
+def _ends(path: str, tail: str) -> bool:
+    return path == tail or path.endswith(f".{tail}")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("name", value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def require_known(fields: Any, path: tuple[str, ...] = ()) -> None:
+    """Raise a ConfigError for a mapping that looks like a misspelt dimension: one key, over a list of values."""
+    if not isinstance(fields, dict):
+        return
+    for key, value in fields.items():
+        if isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), list):
+            kind = str(next(iter(value)))
+            if kind not in KINDS:
+                raise ConfigError(f"unknown kind of dimension {kind!r}; {choices(kind, list(KINDS))}", *path, str(key))
+        require_known(value, (*path, str(key)))

@@ -1,0 +1,166 @@
+"""A sweep's folder: what was asked, and for every trial its point, its runs (one per seed) and how it ended.
+
+Everything about a sweep is read from here: its progress, its result, and what MLflow is told.
+"""
+
+import fcntl
+import json
+import re
+import shutil
+import statistics
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder, write_atomically
+from fedmbo_ray.sweeps.dimensions import Point, label
+
+STATUSES = ("finished", "stopped", "diverged", "failed")
+
+
+class TrialFolder:
+    """One trial: `point.json`, a run's folder for each seed, and `ending.json` where its runs don't tell it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.name
+        self.point_file, self.ending_file = path / "point.json", path / "ending.json"
+        self.system_file = path / "system.jsonl"
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        return [RunFolder(each) for each in sorted(self.path.glob("seed_*"))]
+
+    def run(self, seed: int) -> RunFolder:
+        return RunFolder(self.path / f"seed_{seed:03d}")
+
+    @property
+    def point(self) -> Point:
+        return read_json(self.point_file) or {}
+
+    @property
+    def label(self) -> str:
+        return label(self.point) or "as it is"
+
+    def begin(self, point: Point) -> None:
+        """Make room for a point's runs; what another point has left here is cleared away."""
+        if self.path.exists() and self.point != point:
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.point_file, json.dumps(point).encode())
+        self.ending_file.unlink(missing_ok=True)
+
+    def end(self, status: str, reason: str = "") -> None:
+        write_atomically(self.ending_file, json.dumps({"status": status, "reason": reason}).encode())
+
+    @property
+    def status(self) -> str:
+        """`running` until it has ended in one of STATUSES."""
+        ending = read_json(self.ending_file)
+        if ending is not None:
+            return ending["status"]
+        lasts = [records[-1] if records else {} for records in (run.records() for run in self.runs)]
+        statuses = {last.get("status") for last in lasts}
+        if "diverged" in statuses:
+            return "diverged"
+        return "finished" if statuses == {"finished"} and len(lasts) == self.seeds else "running"
+
+    @property
+    def reason(self) -> str:
+        """Why it failed or diverged."""
+        ending = read_json(self.ending_file)
+        if ending is not None:
+            return ending["reason"]
+        return next((run.records()[-1]["reason"] for run in self.runs if "reason" in (run.records() or [{}])[-1]), "")
+
+    @property
+    def seeds(self) -> int:
+        """How many runs it is to have."""
+        return int(read_yaml_file(self.path.parent.parent / "sweep.yaml")["tune"]["seeds"])
+
+    def system(self) -> list[Record]:
+        """What its process took, record by record."""
+        lines = self.system_file.read_text().splitlines() if self.system_file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def note_system(self, figures: Record) -> None:
+        with self.system_file.open("a") as file:
+            file.write(json.dumps(figures) + "\n")
+
+    def records(self) -> list[Record]:
+        """The means over seeds, of the rounds that all have recorded."""
+        return means([run.records() for run in self.runs]) if len(self.runs) == self.seeds else []
+
+
+class SweepFolder:
+    """`sweep.yaml`, `trials/`, `best.yaml`, and what Ray Tune keeps for itself in `tune/`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sweep_file, self.best_file = path / "sweep.yaml", path / "best.yaml"
+        self.identity_file = path / "identity"
+
+    def has_sweep(self) -> bool:
+        return self.sweep_file.exists()
+
+    @property
+    def name(self) -> str:
+        """Of the sweep's kind: without the time at which it was begun."""
+        return re.sub(r"-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$", "", self.path.name)
+
+    @property
+    def identity(self) -> str:
+        """Of this sweep among all others, wherever its folder is moved to."""
+        return self.identity_file.read_text().strip()
+
+    @contextmanager
+    def claimed(self, plain: dict[str, Any]) -> Iterator[None]:
+        """Held by the one process that works here; the claim goes when the process does."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderInUse(f"another process is at work in {self.path}") from None
+            if not self.identity_file.exists():
+                write_atomically(self.identity_file, uuid.uuid4().hex.encode())
+            write_atomically(self.sweep_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).encode())
+            yield
+
+    def trial(self, name: str) -> TrialFolder:
+        return TrialFolder(self.path / "trials" / name)
+
+    def trials(self) -> list[TrialFolder]:
+        """Those that have begun."""
+        return [TrialFolder(each.parent) for each in sorted((self.path / "trials").glob("*/point.json"))]
+
+
+def means(runs: list[list[Record]]) -> list[Record]:
+    """Record by record, the mean of what is a number; a figure that some run does not have is left out."""
+    common = [dict(zip((record["round"] for record in records), records, strict=True)) for records in runs]
+    rounds = sorted(set.intersection(*map(set, common))) if common else []
+    return [mean([records[round] for records in common]) for round in rounds]
+
+
+def mean(records: list[Record]) -> Record:
+    numbers = {key for key, value in records[0].items() if isinstance(value, int | float)}
+    numbers = {key for key in numbers if all(isinstance(record.get(key), int | float) for record in records)}
+    found = {key: statistics.fmean(record[key] for record in records) for key in records[0] if key in numbers}
+    return {**found, "round": records[0]["round"]}
+
+
+def read_json(path: Path) -> Any:
+    """What is in a file, None if there is none."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise FolderDamaged(f"{path} is not JSON") from None
+
+
+def read_yaml_file(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())

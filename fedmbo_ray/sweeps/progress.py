@@ -1,0 +1,91 @@
+"""Progress of a sweep: a live table on a terminal, short lines elsewhere; always on stderr."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from fedmbo_ray.sweeps.config import Sweep
+from fedmbo_ray.sweeps.dimensions import corners
+from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
+
+SECONDS_BETWEEN_LINES = 10.0
+ROWS = 12
+
+
+class SweepProgress:
+    def __init__(self, sweep: Sweep, folder: SweepFolder, total: int, console: Console) -> None:
+        self.sweep, self.folder, self.total = sweep, folder, total
+        self.rounds = max(sweep.config(point).rounds for point in sweep.points() or list(corners(sweep.dims)))
+        before = [(trial.name, trial.status) for trial in folder.trials()]
+        self.status = {name: status for name, status in before if status in STATUSES}
+        self.rows: dict[str, tuple[int, float]] = {}
+        self.begun, self.started, self.shown = len(self.status), time.monotonic(), 0.0
+        self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    def __enter__(self) -> "SweepProgress":
+        print(f"{self.total} trials, {self.begun} of them done before; folder: {self.folder.path}", file=sys.stderr)
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def heard(self, name: str, round: int, score: float) -> None:
+        self.rows[name] = (round, score)
+
+    def ended(self, name: str, status: str) -> None:
+        self.status[name] = status
+        if self.live is None and status in STATUSES:
+            round, score = self.rows.get(name, (0, float("nan")))
+            label = self.folder.trial(name).label
+            print(
+                f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})",
+                file=sys.stderr,
+            )
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if now - self.shown < (0.5 if self.live is not None else SECONDS_BETWEEN_LINES):
+            return
+        self.shown = now
+        if self.live is not None:
+            self.live.update(self.table(), refresh=True)
+        elif self.rows:
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        done = sum(status in STATUSES for status in self.status.values())
+        running = sum(name not in self.status for name in self.rows)
+        best = self._sorted()[:1]
+        lead = f"; best {self.sweep.tune.metric} so far {best[0][1][1]:.4g} (trial {best[0][0]})" if best else ""
+        return f"{done}/{self.total} trials done, {running} running{lead}{self.eta()}"
+
+    def eta(self) -> str:
+        """How long it takes at most: trials that are stopped early make it shorter."""
+        seconds = time.monotonic() - self.started
+        ended = sum(status in STATUSES for status in self.status.values()) - self.begun
+        under_way = sum(round / self.rounds for name, (round, _) in self.rows.items() if name not in self.status)
+        share = (ended + under_way) / max(self.total - self.begun, 1)
+        if share <= 0:
+            return ""
+        return f"; ETA {seconds * (1 - share) / share:.0f} s"
+
+    def table(self) -> Table:
+        table = Table("trial", "point", "round", self.sweep.tune.metric, "", title=self.line())
+        running = [each for each in self._sorted() if each[0] not in self.status]
+        others = [each for each in self._sorted() if each[0] in self.status]
+        for name, (round, score) in (running + others)[:ROWS]:
+            label, status = self.folder.trial(name).label, self.status.get(name, "running")
+            table.add_row(name, label, f"{round}/{self.rounds}", f"{score:.4g}", status)
+        return table
+
+    def _sorted(self) -> list[Any]:
+        sign = 1 if self.sweep.tune.mode == "min" else -1
+        return sorted(self.rows.items(), key=lambda item: sign * item[1][1])

@@ -1,0 +1,149 @@
+"""What one trial of a sweep does: the runs of its point, one for each seed, told to Ray Tune record by record."""
+
+import hashlib
+import json
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray import tune
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from fedmbo_ray.backends.ray_actors import RayActors
+from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
+from fedmbo_ray.config import EXECUTION, RunConfig
+from fedmbo_ray.experiment import MakeBackend, in_process, run
+from fedmbo_ray.loading import differences
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.sweeps.config import Pbt, Sweep, make_sweep
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean, read_yaml_file
+
+PROCESS = psutil.Process()
+PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still holds is free
+
+
+def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str) -> None:
+    """Called by Ray Tune in a process of its own, with what it has chosen for this trial."""
+    sweep, chosen = make_sweep(plain), config["chosen"]
+    folder = SweepFolder(Path(out)).trial(trial_name(chosen))
+    if folder.point == chosen["point"] and folder.status in ("finished", "stopped", "diverged"):
+        for record in folder.records():  # halving compares others with it
+            tune.report(report_of(sweep, [record]))
+        return
+    folder.begin(chosen["point"])
+    copies = isinstance(sweep.tune.scheduler, Pbt)
+    if copies and (given := tune.get_checkpoint()) is not None:
+        adopt(sweep, folder, given)
+    with ExitStack() as stack:
+        for records in together(sweep, chosen["point"], folder, stack):
+            folder.note_system({"round": records[0]["round"], **system_figures()})
+            copy = stack.enter_context(tempfile.TemporaryDirectory()) if copies else None
+            tune.report(report_of(sweep, records), checkpoint=checkpoint(folder, copy))
+
+
+def system_figures() -> dict[str, float]:
+    """What this process holds, and how busy it and its machine have been since the last look."""
+    memory = psutil.virtual_memory()
+    return {
+        "process_memory_megabytes": PROCESS.memory_info().rss / 2**20,
+        "process_cpu_percentage": PROCESS.cpu_percent(),
+        "cpu_utilization_percentage": psutil.cpu_percent(),
+        "system_memory_usage_percentage": memory.percent,
+    }
+
+
+def trial_name(chosen: dict[str, Any]) -> str:
+    """The name of a trial's folder: its number among the points or, where they have none, a digest of its point."""
+    if "number" in chosen:
+        return f"{chosen['number']:05d}"
+    return hashlib.sha256(json.dumps(chosen["point"], sort_keys=True).encode()).hexdigest()[:10]
+
+
+def checkpoint(folder: TrialFolder, directory: str | None) -> Any:
+    """What another trial needs to go on from where this one is."""
+    if directory is None:
+        return None
+    shutil.copytree(folder.path, directory, dirs_exist_ok=True)
+    return tune.Checkpoint.from_directory(directory)
+
+
+def report_of(sweep: Sweep, records: list[Record]) -> dict[str, Any]:
+    """What Ray Tune needs to know; a trial without the metric is the worst of all."""
+    worst = math.inf if sweep.tune.mode == "min" else -math.inf
+    score = mean(records).get(sweep.tune.metric, worst)
+    return {"round": min(record["round"] for record in records), "score": score}
+
+
+def together(sweep: Sweep, point: Any, folder: TrialFolder, stack: ExitStack) -> Iterator[list[Record]]:
+    """The records of all seeds, side by side; a run that has ended stays at its last."""
+    configs = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)]
+    pooled = configs[0].clients.backend == "ray"  # then seeds have actors of their own, and compute at the same time
+    workers = stack.enter_context(ThreadPoolExecutor(len(configs) if pooled else 1))
+    runs = [records_of(config, folder.run(seed), backend_of(config, seed)) for seed, config in enumerate(configs)]
+    for each in runs:
+        stack.callback(each.close)
+    lasts: list[Record] = list(workers.map(next, runs))
+    while True:
+        yield lasts
+        following = list(workers.map(lambda each: next(each, None), runs))
+        if all(record is None for record in following):
+            return
+        lasts = [last if record is None else record for last, record in zip(lasts, following, strict=True)]
+
+
+def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Any:
+    """The records of a run, from where it was left; nothing of one that has ended is computed again."""
+    if folder.has_run() and changes(folder, config):
+        shutil.rmtree(folder.path)
+    known = folder.records()
+    if known and "status" in known[-1]:
+        yield from known
+        return
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            yield from run(config, folder, folder.has_run(), make_backend)
+            return
+        except FolderInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def changes(folder: RunFolder, config: RunConfig) -> list[str]:
+    """In what a folder's run differs from a config, where it matters to the result."""
+    found = differences(read_yaml_file(folder.config_file), config.resolved())
+    return [path for path in found if path not in EXECUTION]
+
+
+def backend_of(config: RunConfig, seed: int) -> MakeBackend:
+    """This process, or a pool of actors in the room that the trial has reserved for this seed."""
+    if config.clients.backend == "in_process":
+        return in_process
+    return lambda task: pool(config, task, seed)
+
+
+def pool(config: RunConfig, task: Task, seed: int) -> RayActors:
+    clients, group = config.clients, ray.util.get_current_placement_group()
+    first = 1 + seed * clients.actors  # the trial's own process is in bundle 0
+    places = [PlacementGroupSchedulingStrategy(group, first + number) for number in range(clients.actors)]
+    each = (clients.cpus_per_actor, clients.gpus_per_actor)
+    return RayActors(task.problem, task.data, clients.actors, *each, places=places)
+
+
+def adopt(sweep: Sweep, folder: TrialFolder, given: Any) -> None:
+    """Go on from where another trial's runs are, at this trial's own point."""
+    with given.as_directory() as directory:
+        for seed in range(sweep.tune.seeds):
+            own = folder.run(seed)
+            shutil.rmtree(own.path, ignore_errors=True)
+            shutil.copytree(Path(directory) / own.path.name, own.path)
+            own.describe(sweep.config(folder.point, seed).resolved())

@@ -1,0 +1,234 @@
+"""python -m fedmbo_ray.tune: a sweep of run configs on Ray Tune, restartable at any moment."""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, write_atomically
+from fedmbo_ray.command import Parser, complain
+from fedmbo_ray.config import EXECUTION
+from fedmbo_ray.downloads import DownloadError
+from fedmbo_ray.experiment import run
+from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.loading import changed, differences, read_yaml
+from fedmbo_ray.placement import alive, placeable, total
+from fedmbo_ray.registry import ConfigError, choices
+from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep, read_sweep
+from fedmbo_ray.sweeps.dimensions import corners, label, short_names
+from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.ranking import ranked, ranking_table
+from fedmbo_ray.tracking import Following, Tracker
+
+QUICKSTART = Path("tune_configs/quickstart.yaml")
+
+HELP = """
+Examples:
+  python -m fedmbo_ray.tune
+  python -m fedmbo_ray.tune tune_configs/mnist_steps.yaml rounds=200 tune.seeds=3
+  python -m fedmbo_ray.tune tune_configs/mnist.yaml 'algorithm.step_size={loguniform: [0.01, 1]}' tune.samples=8
+  python -m fedmbo_ray.tune tune_configs/mnist_steps.yaml --dry-run
+  python -m fedmbo_ray.tune tune_configs/mnist_steps.yaml --resume
+
+In the cluster that $RAY_ADDRESS names, or in one that is started here and stopped at the end.
+Exit codes: 0 done, 1 some trial failed, 2 bad config, 130 interrupted (continue with --resume).
+"""
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = Parser("fedmbo_ray.tune", "Sweep a YAML config whose values may be search dimensions.", HELP)
+    parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a sweep, and changes to it")
+    parser.add_argument("--out", type=Path, help="the sweep's folder (default: sweeps/<name>-<time>)")
+    parser.add_argument("--resume", action="store_true", help="continue the sweep in --out, or the last of this name")
+    parser.add_argument("--dry-run", action="store_true", help="show the trials and whether there is room, start none")
+    parser.add_argument("--json", action="store_true", help="print the best trial, and nothing else, on stdout")
+    args = parser.parse_intermixed_args(words)
+    args.overrides = [word for word in args.config if "=" in word]
+    files = [word for word in args.config if "=" not in word]
+    if len(files) > 1:
+        parser.error(f"one sweep file at most, but got {', '.join(files)}")
+    args.file = Path(files[0]) if files else QUICKSTART
+    return args
+
+
+def prepare(args: argparse.Namespace) -> tuple[Sweep, SweepFolder]:
+    """The sweep and its folder, both checked; raises ConfigError before anything is started."""
+    folder = folder_of(args)
+    if args.resume:
+        return continued(args, folder), folder
+    if folder.has_sweep():
+        raise ConfigError(f"{folder.path} already holds a sweep: continue it with --resume or choose another --out")
+    return read_sweep(args.file, args.overrides), folder
+
+
+def folder_of(args: argparse.Namespace) -> SweepFolder:
+    if args.out is not None:
+        return SweepFolder(args.out)
+    if not args.resume:
+        return SweepFolder(Path("sweeps") / f"{args.file.stem}-{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    earlier = [each.parent for each in sorted(Path("sweeps").glob(f"{args.file.stem}-????-??-??_??-??-??/sweep.yaml"))]
+    if not earlier:
+        raise ConfigError(f"--resume found no sweep of {args.file.stem!r} in the folder sweeps; name it with --out")
+    return SweepFolder(earlier[-1])
+
+
+def continued(args: argparse.Namespace, folder: SweepFolder) -> Sweep:
+    """The sweep to go on with: the folder's own, which only keys that don't change results may differ from."""
+    if not folder.has_sweep():
+        raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
+    old = make_sweep(read_yaml(folder.sweep_file))
+    fields = read_yaml(args.file if args.config and args.file.exists() else folder.sweep_file)
+    new = make_sweep(changed(fields, args.overrides, SweepFields))
+    free = (*EXECUTION, *(f"tune.{key}" for key in ("concurrency", "time_budget", "retries", "cpus_per_trial")))
+    other = [path for path in differences(old.plain(), new.plain()) if path not in free]
+    if other:
+        raise ConfigError(f"--resume must keep the sweep, but these keys are new: {', '.join(other)}")
+    return new
+
+
+def check_metric(sweep: Sweep) -> None:
+    """Build the first point's run and look at its first record: the data are there, the metric exists."""
+    config = sweep.config(next(corners(sweep.dims)))
+    in_process = config.model_copy(update={"clients": config.clients.model_copy(update={"backend": "in_process"})})
+    record = next(iter(run(in_process)))
+    known = [key for key, value in record.items() if isinstance(value, int | float)]
+    if sweep.tune.metric not in known:
+        raise ConfigError(
+            f"must be a figure of a record, but got {sweep.tune.metric!r}; {choices(sweep.tune.metric, known)}",
+            "tune",
+            "metric",
+        )
+
+
+def nodes() -> list[dict[str, float]]:
+    """What the cluster has, or would have if it were started here."""
+    if not os.environ.get("RAY_ADDRESS"):
+        import torch
+
+        return [{"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}]
+    import ray
+
+    from fedmbo_ray.driver import start_ray
+
+    start_ray()
+    return alive(ray.nodes())
+
+
+def require_place(sweep: Sweep, have: list[dict[str, float]]) -> None:
+    for point in corners(sweep.dims):
+        bundles = sweep.bundles(sweep.config(point))
+        if not placeable(bundles, have):
+            raise ConfigError(
+                f"a trial asks for {asked(bundles)}, which must fit the cluster, but it has {total(have)}"
+            )
+
+
+def asked(bundles: list[dict[str, float]]) -> str:
+    """What a trial asks for, in words."""
+    own, *actors = [" and ".join(f"{amount:g} {name}" for name, amount in each.items()) for each in bundles]
+    return (own or "nothing") + (f", and {len(actors)} client actors of {actors[0]} each" if actors else "")
+
+
+def dry_run(sweep: Sweep) -> None:
+    """Print what would be run."""
+    console, points, tune = Console(), sweep.points(), sweep.tune
+    table = Table(*["", *short_names([each.path for each in sweep.dims])])
+    for number, point in enumerate(points or []):
+        table.add_row(str(number), *(label({"": value})[1:] for value in point.values()))
+    if points is None:
+        for each in sweep.dims:
+            console.print(f"{each.path}: {each.kind} {list(each.values)}", highlight=False)
+    elif len(points) <= 200:
+        console.print(table)
+    config = sweep.config(next(corners(sweep.dims)))
+    count = tune.samples if points is None else len(points)
+    runs = f"{tune.seeds} runs of" if tune.seeds > 1 else ""
+    print(f"{count} trials of {runs} {config.rounds} rounds each, at most", file=sys.stdout)
+    print(f"a trial asks for {asked(sweep.bundles(config))}")
+    have = nodes()
+    try:
+        require_place(sweep, have)
+        print(f"there is room for it: the cluster has {total(have)}")
+    except ConfigError as error:
+        print(f"it can never be placed: {error}")
+
+
+def finish(sweep: Sweep, folder: SweepFolder, console: Console) -> dict[str, Any]:
+    """Write down the best trial and tell what came out; returns it in figures."""
+    trials = ranked(folder, sweep.tune)
+    failed = [each for each in trials if each.status == "failed"]
+    for each in failed:
+        print(f"trial {each.name} ({each.label}) failed: {each.reason}", file=sys.stderr)
+    console.print(ranking_table(trials, sweep.tune, 5))
+    best = trials[0] if trials and trials[0].score is not None else None
+    if best is None:
+        raise RunFailed("no trial of the sweep has a score")
+    config = sweep.config(best.point)
+    write_atomically(folder.best_file, yaml.safe_dump(config.resolved(), sort_keys=False, allow_unicode=True).encode())
+    print(f"best config: python -m fedmbo_ray.run {folder.best_file}", file=sys.stderr)
+    return {"trial": best.name, "point": best.point, "score": best.score, "failed": len(failed), "trials": len(trials)}
+
+
+def tell_where(tracker: Tracker, there: bool, folder: SweepFolder) -> None:
+    """How to look at what MLflow has."""
+    if not there:
+        print(f"MLflow at {tracker.uri} stayed away: continue with --out {folder.path} --resume", file=sys.stderr)
+    elif tracker.uri.startswith("http"):
+        print(f"MLflow: {tracker.uri}/{tracker.page}", file=sys.stderr)
+    else:
+        ui = f"mlflow ui --host 127.0.0.1 --backend-store-uri {tracker.uri}"
+        print(f"MLflow: {ui}, then http://127.0.0.1:5000/{tracker.page}", file=sys.stderr)
+
+
+def main(words: list[str] | None = None) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    folder, stdout = None, sys.stdout
+    try:
+        args = parse(sys.argv[1:] if words is None else words)
+        if args.dry_run:
+            dry_run(read_sweep(args.file, args.overrides))
+            return 0
+        sys.stdout = sys.stderr
+        sweep, folder = prepare(args)
+        require_place(sweep, nodes())
+        check_metric(sweep)
+        from fedmbo_ray.sweeps.tuner import run_sweep  # Ray takes seconds to import
+
+        console = Console(stderr=True)
+        with folder.claimed(sweep.plain()):
+            tracker = Tracker(
+                sweep, folder, "python -m fedmbo_ray.tune " + shlex.join(sys.argv[1:] if words is None else words)
+            )
+            with Following(tracker) as following:
+                run_sweep(sweep, folder, console)
+                best = finish(sweep, folder, console)
+                tell_where(tracker, following.conclude(), folder)
+    except (ConfigError, DownloadError) as error:
+        return complain(error, 2)
+    except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
+        return complain(error, 1)
+    except KeyboardInterrupt:
+        hint = f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_sweep() else ""
+        print(f"interrupted{hint}", file=sys.stderr)
+        return 130
+    if args.json:
+        print(json.dumps(best), file=stdout, flush=True)
+    return 1 if best["failed"] else 0
+
+
+def _interrupt(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
