@@ -6,6 +6,7 @@ nothing is told twice.
 """
 
 import contextlib
+import getpass
 import json
 import logging
 import os
@@ -15,13 +16,16 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
+from fedmbo_ray import __version__
 from fedmbo_ray.building import build_task
 from fedmbo_ray.checkpoints import Record
 from fedmbo_ray.models import model_of
@@ -39,7 +43,7 @@ ENVIRONMENT = {  # a server that is away is to be found out soon; we try again o
 }
 SECONDS_BETWEEN_LOOKS = 2.0
 PATIENCE = 60.0  # seconds for a server to come back when everything else is done
-PACKAGES = ("fedmbo_ray", "ray", "torch", "torchvision", "mlflow", "numpy")
+PACKAGES = ("ray", "torch", "torchvision", "mlflow", "numpy")
 BATCH = 900  # metrics in one request; MLflow takes a thousand
 
 
@@ -75,13 +79,14 @@ class Tracker:
         if found is None:
             local = self.uri.startswith("sqlite:")
             place = Path("mlartifacts").absolute().as_uri() if local else None
-            self.experiment_id = self.client.create_experiment(name, artifact_location=place)
+            kind = {"mlflow.experimentKind": "custom_model_development"}  # or the pages are those for language models
+            self.experiment_id = self.client.create_experiment(name, artifact_location=place, tags=kind)
         else:
             self.experiment_id = found.experiment_id
         for run in self._existing():
             self.runs[run.data.tags["fedmbo.key"]] = Shown.of(run)
         if "" not in self.runs:
-            self.runs[""] = self._create("", self.folder.path.name, None, {"trials": "0"})
+            self.runs[""] = self._create("", self.folder.path.name, None, {})
             self._log_sweep()
 
     def _existing(self) -> list[Any]:
@@ -99,7 +104,7 @@ class Tracker:
                 return runs
 
     def _create(self, key: str, name: str, parent: str | None, tags: dict[str, str]) -> "Shown":
-        everywhere = {"fedmbo.sweep": self.folder.identity, "fedmbo.key": key, "mlflow.source.name": self.command}
+        everywhere = {"fedmbo.sweep": self.folder.identity, "fedmbo.key": key, "mlflow.source.name": "fedmbo_ray.tune"}
         everywhere |= {"mlflow.source.type": "LOCAL", "mlflow.user": user(), **surroundings()}
         nested = {"mlflow.parentRunId": parent} if parent else {}
         return Shown.of(self.client.create_run(self.experiment_id, tags=everywhere | nested | tags, run_name=name))
@@ -160,7 +165,8 @@ class Tracker:
             self.client.log_inputs(run_id, [data_set(config.data)])
         here = f"#/experiments/{self.experiment_id}/runs/{run_id}/artifacts/config.yaml"
         note = f"{label(trial.point)}\n\nIts [config]({here}) is what `python -m fedmbo_ray.run config.yaml` repeats."
-        self._log_params(run_id, flat(config.resolved()) | values)
+        others = {key: value for key, value in flat(config.resolved()).items() if not _within(key, values)}
+        self._log_params(run_id, others | values)
         self.client.set_tag(run_id, "mlflow.note.content", note)
         self.client.set_tag(run_id, "fedmbo.described", "yes")
         for shown in self.runs.values():
@@ -207,15 +213,18 @@ class Tracker:
         self.client.set_terminated(shown.run_id, "FAILED" if status == "failed" else "FINISHED")
         shown.ended = True
 
+    def interrupt(self) -> None:
+        """The sweep has not come to its end: it can be continued."""
+        if "" in self.runs:
+            self.client.set_terminated(self.runs[""].run_id, "KILLED")
+
     def conclude(self) -> None:
         """The sweep's own run at the end: the best trial, the ranking, what to do with them."""
         self.update()
         parent, tune = self.runs[""], self.sweep.tune
         trials = ranked(self.folder, tune)
         best = next((each for each in trials if each.score is not None), None)
-        rows = [f"| {t.name} | {t.label} | {t.score} | {t.round} | {t.status} |" for t in trials]
-        table = "\n".join([f"| trial | point | {tune.metric} | round | status |", "|---|---|---|---|---|", *rows])
-        self.client.log_text(parent.run_id, table, "ranking.md")
+        self.client.log_text(parent.run_id, ranking_rows(trials, tune.metric), "ranking.md")
         counts = {f"trials_{status}": sum(t.status == status for t in trials) for status in STATUSES}
         for name, count in counts.items():
             self.client.log_metric(parent.run_id, name, count)
@@ -224,7 +233,7 @@ class Tracker:
             self.client.log_text(parent.run_id, self.folder.best_file.read_text(), "best.yaml")
             self.client.set_tag(self.runs[best.name].run_id, "best", "yes")
             self._log_model(best)
-        self.client.set_tag(parent.run_id, "mlflow.note.content", self._note(best, rows))
+        self.client.set_tag(parent.run_id, "mlflow.note.content", self._note(best, trials))
         self._end(parent, "finished", "")
 
     def _log_model(self, best: Standing) -> None:
@@ -254,22 +263,20 @@ class Tracker:
             )
         self.client.set_tag(run_id, "model", "yes")
 
-    def _note(self, best: Any, rows: list[str]) -> str:
-        run_page = f"#/experiments/{self.experiment_id}/runs"
-        charts = (
-            f"#/experiments/{self.experiment_id}/runs?searchFilter="
-            f"tags.%60mlflow.parentRunId%60%3D%27{self.runs[''].run_id}%27&compareRunsMode=CHART"
-        )
-        parts = [f"`{self.command}`", f"[Charts of all trials]({charts})"]
+    def _note(self, best: Standing | None, trials: list[Standing]) -> str:
+        """The sweep's description: its best trial, where to look, the command."""
+        runs, shown = f"#/experiments/{self.experiment_id}/runs", [self.runs[each.name].run_id for each in trials[:20]]
+        which = f"runs={_quoted(shown)}&experiments={_quoted([self.experiment_id])}"
+        metric = self.sweep.tune.metric
+        chart = f"#/metric?{which}&metric={_quoted(metric)}&plot_metric_keys={_quoted([metric])}&plot_layout=%7B%7D"
+        parts = [
+            f"[{metric} against rounds]({chart}&x_axis=step&y_axis_scale=log), [comparison](#/compare-runs?{which})"
+        ]
         if best is not None:
-            page = f"{run_page}/{self.runs[best.name].run_id}"
-            parts.insert(
-                0, f"Best of {len(rows)} trials: [{best.label}]({page}), {self.sweep.tune.metric} {best.score:.5g}"
-            )
-            parts.append(f"[Its config]({run_page}/{self.runs[''].run_id}/artifacts/best.yaml)")
-            head = [f"| trial | point | {self.sweep.tune.metric} | round | status |", "|---|---|---|---|---|"]
-            parts.append("\n".join(head + rows[:5]))
-        return "\n\n".join(parts)
+            page = f"[{best.label}]({runs}/{self.runs[best.name].run_id})"
+            config = f"[its config]({runs}/{self.runs[''].run_id}/artifacts/best.yaml)"
+            parts.insert(0, f"Best of {len(trials)} trials: {page} with {metric} {best.score:.5g}, {config}.")
+        return "\n\n".join([*parts, ranking_rows(trials[:5], metric), f"`{self.command}`"])
 
 
 class Shown:
@@ -281,7 +288,7 @@ class Shown:
 
     @staticmethod
     def of(run: Any) -> "Shown":
-        data, ended = run.data, run.info.status in ("FINISHED", "FAILED") and run.data.tags.get("fedmbo.key") != ""
+        data, ended = run.data, run.info.status == "FINISHED" and run.data.tags.get("fedmbo.key") != ""
         described = "fedmbo.described" in data.tags
         return Shown(run.info.run_id, run.info.start_time, int(data.metrics.get("round", -1)), described, ended)
 
@@ -300,6 +307,8 @@ class Following:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.over.set()
         self.thread.join(timeout=PATIENCE)
+        if kind is not None:
+            self.attempt(self.tracker.interrupt)
 
     def _follow(self) -> None:
         while not self.over.wait(SECONDS_BETWEEN_LOOKS):
@@ -335,6 +344,20 @@ class Following:
         return True
 
 
+def ranking_rows(trials: list[Standing], metric: str) -> str:
+    """A table in Markdown."""
+    rows = [f"| {each.name} | {each.label} | {each.score} | {each.round} | {each.status} |" for each in trials]
+    return "\n".join([f"| trial | point | {metric} | round | status |", "|---|---|---|---|---|", *rows])
+
+
+def _within(key: str, paths: Iterable[str]) -> bool:
+    return any(key == path or key.startswith(f"{path}.") for path in paths)
+
+
+def _quoted(value: Any) -> str:
+    return quote(json.dumps(value))
+
+
 def flat(fields: dict[str, Any], path: str = "") -> dict[str, Any]:
     """Key paths and values."""
     found: dict[str, Any] = {}
@@ -359,7 +382,8 @@ def data_set(config: Any) -> Any:
 
 def surroundings() -> dict[str, str]:
     """Where and with what a run was made."""
-    found = {f"version.{name}": _version(name) for name in PACKAGES} | {"version.python": platform.python_version()}
+    found = {f"version.{name}": version(name) for name in PACKAGES}
+    found |= {"version.fedmbo_ray": __version__, "version.python": platform.python_version()}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         here = Path(__file__).parent
         said = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
@@ -367,12 +391,8 @@ def surroundings() -> dict[str, str]:
     return found | {"host": platform.node()}
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:  # not installed, but on the path
-        return "unknown"
-
-
 def user() -> str:
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown"
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "unknown"

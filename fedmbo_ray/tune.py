@@ -173,6 +173,8 @@ def finish(sweep: Sweep, folder: SweepFolder, console: Console) -> dict[str, Any
     if best is None:
         raise RunFailed("no trial of the sweep has a score")
     config = sweep.config(best.point)
+    seconds = sum(run.records()[-1]["wall_seconds"] for trial in folder.trials() for run in trial.runs if run.records())
+    print(f"the trials' own time adds up to {seconds:.0f} s", file=sys.stderr)
     write_atomically(folder.best_file, yaml.safe_dump(config.resolved(), sort_keys=False, allow_unicode=True).encode())
     print(f"best config: python -m fedmbo_ray.run {folder.best_file}", file=sys.stderr)
     return {"trial": best.name, "point": best.point, "score": best.score, "failed": len(failed), "trials": len(trials)}

@@ -11,6 +11,7 @@ import statistics
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ STATUSES = ("finished", "stopped", "diverged", "failed")
 class TrialFolder:
     """One trial: `point.json`, a run's folder for each seed, and `ending.json` where its runs don't tell it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.name
+    def __init__(self, path: Path, seeds: int) -> None:
+        self.path, self.name, self.seeds = path, path.name, seeds
         self.point_file, self.ending_file = path / "point.json", path / "ending.json"
         self.system_file = path / "system.jsonl"
 
@@ -75,11 +76,6 @@ class TrialFolder:
         if ending is not None:
             return ending["reason"]
         return next((run.records()[-1]["reason"] for run in self.runs if "reason" in (run.records() or [{}])[-1]), "")
-
-    @property
-    def seeds(self) -> int:
-        """How many runs it is to have."""
-        return int(read_yaml_file(self.path.parent.parent / "sweep.yaml")["tune"]["seeds"])
 
     def system(self) -> list[Record]:
         """What its process took, record by record."""
@@ -130,12 +126,17 @@ class SweepFolder:
             write_atomically(self.sweep_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).encode())
             yield
 
+    @cached_property
+    def seeds(self) -> int:
+        """How many runs a trial is to have."""
+        return int(read_yaml_file(self.sweep_file)["tune"]["seeds"])
+
     def trial(self, name: str) -> TrialFolder:
-        return TrialFolder(self.path / "trials" / name)
+        return TrialFolder(self.path / "trials" / name, self.seeds)
 
     def trials(self) -> list[TrialFolder]:
         """Those that have begun."""
-        return [TrialFolder(each.parent) for each in sorted((self.path / "trials").glob("*/point.json"))]
+        return [self.trial(each.parent.name) for each in sorted((self.path / "trials").glob("*/point.json"))]
 
 
 def means(runs: list[list[Record]]) -> list[Record]:

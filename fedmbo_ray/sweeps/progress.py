@@ -12,6 +12,7 @@ from rich.table import Table
 from fedmbo_ray.sweeps.config import Sweep
 from fedmbo_ray.sweeps.dimensions import corners
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
+from fedmbo_ray.sweeps.ranking import ranked
 
 SECONDS_BETWEEN_LINES = 10.0
 ROWS = 12
@@ -21,9 +22,9 @@ class SweepProgress:
     def __init__(self, sweep: Sweep, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
         self.rounds = max(sweep.config(point).rounds for point in sweep.points() or list(corners(sweep.dims)))
-        before = [(trial.name, trial.status) for trial in folder.trials()]
-        self.status = {name: status for name, status in before if status in STATUSES}
-        self.rows: dict[str, tuple[int, float]] = {}
+        before = [each for each in ranked(folder, sweep.tune) if each.status in STATUSES]
+        self.status = {each.name: each.status for each in before}
+        self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}
         self.begun, self.started, self.shown = len(self.status), time.monotonic(), 0.0
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 

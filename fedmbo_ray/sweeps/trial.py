@@ -24,26 +24,30 @@ from fedmbo_ray.experiment import MakeBackend, in_process, run
 from fedmbo_ray.loading import differences
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.sweeps.config import Pbt, Sweep, make_sweep
+from fedmbo_ray.sweeps.dimensions import Point
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean, read_yaml_file
 
 PROCESS = psutil.Process()
 PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still holds is free
 
 
-def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str) -> None:
-    """Called by Ray Tune in a process of its own, with what it has chosen for this trial."""
-    sweep, chosen = make_sweep(plain), config["chosen"]
-    folder = SweepFolder(Path(out)).trial(trial_name(chosen))
-    if folder.point == chosen["point"] and folder.status in ("finished", "stopped", "diverged"):
+def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str, numbers: list[int] | None) -> None:
+    """Called by Ray Tune in a process of its own, with the point that it has chosen for this trial."""
+    sweep, point = make_sweep(plain), config["point"]
+    folder = SweepFolder(Path(out)).trial(trial_name(tune.get_context().get_trial_id(), point, numbers))
+    if folder.point == point and folder.status in ("finished", "stopped", "diverged"):
         for record in folder.records():  # halving compares others with it
             tune.report(report_of(sweep, [record]))
         return
-    folder.begin(chosen["point"])
+    folder.begin(point)
     copies = isinstance(sweep.tune.scheduler, Pbt)
     if copies and (given := tune.get_checkpoint()) is not None:
         adopt(sweep, folder, given)
+    told = min((run.saved_round() for run in folder.runs), default=-1) if copies else -1  # its age must not fall
     with ExitStack() as stack:
-        for records in together(sweep, chosen["point"], folder, stack):
+        for records in together(sweep, point, folder, stack):
+            if records[0]["round"] <= told and "status" not in records[0]:
+                continue
             folder.note_system({"round": records[0]["round"], **system_figures()})
             copy = stack.enter_context(tempfile.TemporaryDirectory()) if copies else None
             tune.report(report_of(sweep, records), checkpoint=checkpoint(folder, copy))
@@ -60,11 +64,18 @@ def system_figures() -> dict[str, float]:
     }
 
 
-def trial_name(chosen: dict[str, Any]) -> str:
-    """The name of a trial's folder: its number among the points or, where they have none, a digest of its point."""
-    if "number" in chosen:
-        return f"{chosen['number']:05d}"
-    return hashlib.sha256(json.dumps(chosen["point"], sort_keys=True).encode()).hexdigest()[:10]
+def trial_name(trial_id: str, point: Point, numbers: list[int] | None) -> str:
+    """The name of a trial's folder: its number among the points or, where they have none, a digest of its point.
+
+    Tune calls its trials <some letters>_00000, …_00001 and so on; `numbers` are those of our points.
+    """
+    if numbers is not None:
+        return numbered(numbers[int(trial_id.rpartition("_")[2])])
+    return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def numbered(number: int) -> str:
+    return f"{number:05d}"
 
 
 def checkpoint(folder: TrialFolder, directory: str | None) -> Any:

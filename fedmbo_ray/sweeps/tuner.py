@@ -16,11 +16,11 @@ from ray.tune.search.optuna import OptunaSearch
 from rich.console import Console
 
 from fedmbo_ray.driver import start_ray
-from fedmbo_ray.sweeps.config import Asha, Pbt, Sweep
+from fedmbo_ray.sweeps.config import Asha, Fifo, Pbt, Sweep
 from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
 from fedmbo_ray.sweeps.progress import SweepProgress
-from fedmbo_ray.sweeps.trial import run_trial, trial_name
+from fedmbo_ray.sweeps.trial import numbered, run_trial, trial_name
 
 QUIET = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -36,27 +36,28 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
     known = sweep.points()
     waiting = None if known is None else left(sweep, folder, known)
     total = sweep.tune.samples if known is None else len(known)
-    if waiting == [] or (known is None and not remaining(sweep, folder)):
+    if waiting == {} or (known is None and not remaining(sweep, folder)):
         return
     owner = not ray.is_initialized()
     start_ray()
     workspace = tempfile.mkdtemp(prefix="fedmbo-tune-")
     try:
         with SweepProgress(sweep, folder, total, console) as progress:
-            tuner(sweep, folder, waiting, workspace, Observer(sweep, folder, progress)).fit()
+            tuner(sweep, folder, waiting, workspace, progress).fit()
     finally:
         if owner:
             ray.shutdown()
         shutil.rmtree(workspace, ignore_errors=True)
 
 
-def left(sweep: Sweep, folder: SweepFolder, points: list[Point]) -> list[dict[str, Any]]:
-    """The numbered points still to run; halving, which compares trials, is told of those that have ended, too."""
-    again = ("finished", "stopped", "diverged") if not isinstance(sweep.tune.scheduler, Asha) else ()
-    chosen = [{"number": number, "point": point} for number, point in enumerate(points)]
-    if isinstance(sweep.tune.scheduler, Pbt):  # whose trials change their points
-        chosen = [{**each, "point": folder.trial(trial_name(each)).point or each["point"]} for each in chosen]
-    return [each for each in chosen if folder.trial(trial_name(each)).status not in again]
+def left(sweep: Sweep, folder: SweepFolder, points: list[Point]) -> dict[int, Point]:
+    """The points still to run, by number; a scheduler that compares trials is told of those that have ended, too."""
+    trials = [folder.trial(numbered(number)) for number in range(len(points))]
+    if isinstance(sweep.tune.scheduler, Pbt):  # its trials change their points
+        points = [trial.point or point for trial, point in zip(trials, points, strict=True)]
+    done = [trial.status in ("finished", "stopped", "diverged") for trial in trials]
+    everything = not all(done) and not isinstance(sweep.tune.scheduler, Fifo)
+    return {number: point for number, point in enumerate(points) if everything or not done[number]}
 
 
 def remaining(sweep: Sweep, folder: SweepFolder) -> int:
@@ -64,12 +65,14 @@ def remaining(sweep: Sweep, folder: SweepFolder) -> int:
     return sweep.tune.samples - sum(trial.status in STATUSES for trial in folder.trials())
 
 
-def tuner(sweep: Sweep, folder: SweepFolder, waiting: Any, workspace: str, observer: "Observer") -> tune.Tuner:
-    section = sweep.tune
-    trainable = tune.with_parameters(run_trial, plain=sweep.plain(), out=str(folder.path.absolute()))
+def tuner(
+    sweep: Sweep, folder: SweepFolder, waiting: dict[int, Point] | None, workspace: str, progress: SweepProgress
+) -> tune.Tuner:
+    section, numbers = sweep.tune, None if waiting is None else list(waiting)
+    settings = {"plain": sweep.plain(), "out": str(folder.path.absolute()), "numbers": numbers}
     return tune.Tuner(
-        tune.with_resources(trainable, lambda chosen: group(sweep, chosen)),
-        param_space={} if waiting is None else {"chosen": tune.grid_search(waiting)},
+        tune.with_resources(tune.with_parameters(run_trial, **settings), lambda config: group(sweep, config)),
+        param_space={} if waiting is None else {"point": tune.grid_search(list(waiting.values()))},
         tune_config=tune.TuneConfig(
             metric="score",
             mode=section.mode,
@@ -78,20 +81,20 @@ def tuner(sweep: Sweep, folder: SweepFolder, waiting: Any, workspace: str, obser
             num_samples=section.samples if waiting is None else 1,
             max_concurrent_trials=section.concurrency,
             time_budget_s=section.time_budget,
-            reuse_actors=True,
+            reuse_actors=not isinstance(section.scheduler, Pbt),  # a process that is kept would hold the trial's folder
         ),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=workspace,
             failure_config=tune.FailureConfig(max_failures=section.retries),
-            callbacks=[observer],
+            callbacks=[Observer(sweep, folder, progress, numbers)],
             verbose=0,
         ),
     )
 
 
-def group(sweep: Sweep, chosen: dict[str, Any]) -> tune.PlacementGroupFactory:
-    return tune.PlacementGroupFactory(sweep.bundles(sweep.config(chosen["chosen"]["point"])), strategy="PACK")
+def group(sweep: Sweep, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    return tune.PlacementGroupFactory(sweep.bundles(sweep.config(config["point"])), strategy="PACK")
 
 
 def scheduler(sweep: Sweep) -> Any:
@@ -102,7 +105,7 @@ def scheduler(sweep: Sweep) -> Any:
             "round", max_t=rounds, grace_period=min(chosen.grace, rounds), reduction_factor=chosen.reduction
         )
     if isinstance(chosen, Pbt):
-        space = {"chosen": {"point": {each.path: domain(each) for each in sweep.dims}}}
+        space = {"point": {each.path: domain(each) for each in sweep.dims}}
         return PopulationBasedTraining("round", perturbation_interval=chosen.interval, hyperparam_mutations=space)
     return FIFOScheduler()
 
@@ -115,8 +118,8 @@ def domain(dim: Dimension) -> Any:
 
 def optuna(sweep: Sweep, folder: SweepFolder) -> OptunaSearch:
     """It begins with the points that it has proposed before; trials that have ended are told again, not run."""
-    known = [{f"chosen/point/{path}": value for path, value in trial.point.items()} for trial in folder.trials()]
-    space = {"chosen": {"point": {each.path: domain(each) for each in sweep.dims}}}
+    known = [{f"point/{path}": value for path, value in trial.point.items()} for trial in folder.trials()]
+    space = {"point": {each.path: domain(each) for each in sweep.dims}}
     seed = sweep.config(next(corners(sweep.dims))).seed + len(known)  # not the same proposals once more
     return OptunaSearch(space, "score", sweep.tune.mode, points_to_evaluate=known or None, seed=seed)
 
@@ -124,8 +127,8 @@ def optuna(sweep: Sweep, folder: SweepFolder) -> OptunaSearch:
 class Observer(Callback):
     """Hears of every trial, notes how it ended, and keeps the progress going."""
 
-    def __init__(self, sweep: Sweep, folder: SweepFolder, progress: SweepProgress) -> None:
-        self.sweep, self.folder, self.progress = sweep, folder, progress
+    def __init__(self, sweep: Sweep, folder: SweepFolder, progress: SweepProgress, numbers: list[int] | None) -> None:
+        self.sweep, self.folder, self.progress, self.numbers = sweep, folder, progress, numbers
         self.deadline = time.monotonic() + (sweep.tune.time_budget or float("inf"))
 
     def __reduce__(self) -> Any:
@@ -147,14 +150,13 @@ class Observer(Callback):
         """Unless its runs tell themselves how they ended, or the sweep's time is over."""
         folder = self.folder.trial(self._name(trial))
         if not folder.point:  # it did not get as far as that
-            folder.begin(trial.config["chosen"]["point"])
+            folder.begin(trial.config["point"])
         if folder.status == "running" and (status == "failed" or time.monotonic() < self.deadline):
             folder.end(status, reason)
         self.progress.ended(folder.name, folder.status)
 
-    @staticmethod
-    def _name(trial: Any) -> str:
-        return trial_name(trial.config["chosen"])
+    def _name(self, trial: Any) -> str:
+        return trial_name(trial.trial_id, trial.config["point"], self.numbers)
 
 
 def last_line(file: Any) -> str:

@@ -1,0 +1,411 @@
+"""Sweeps: in real processes with real signals, on a real cluster, and recorded in a real MLflow."""
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import browser
+import psutil
+import pytest
+from mlflow import MlflowClient
+from rich.console import Console
+
+from fedmbo_ray import tune
+from fedmbo_ray.experiment import run
+from fedmbo_ray.loading import changed, read_yaml
+from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep
+from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.ranking import ranked
+from fedmbo_ray.tracking import Following, Tracker
+
+CONFIGS = Path(__file__).parent.parent / "tune_configs"
+SMALL = [
+    str(CONFIGS / "quickstart.yaml"),
+    "rounds=60",
+    "algorithm.step_size={grid: [0.02, 0.05]}",
+    "algorithm.lower.step_size={grid: [0.5, 1.0]}",
+    "tune.scheduler=fifo",
+    "record.checkpoint_every=7",
+]
+
+
+def start(where: Path, *words: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedmbo_ray.tune", *words]
+    environment = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=where, env=environment, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen, code: int = 0) -> tuple[str, str]:
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == code, err
+    return out, err
+
+
+def records(trial: Path) -> list[dict]:
+    """Without the time they took."""
+    lines = [json.loads(line) for line in (trial / "seed_000" / "records.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "wall_seconds"} for line in lines]
+
+
+def all_records(folder: Path) -> dict[str, list[dict]]:
+    return {trial.name: records(trial) for trial in sorted((folder / "trials").iterdir())}
+
+
+def shown(uri: str, experiment: str) -> dict[str, dict]:
+    """Every run of an experiment in MLflow, by its key: its metrics at every step, its parent, its status."""
+    client = MlflowClient(uri)
+    found = client.search_runs([client.get_experiment_by_name(experiment).experiment_id], max_results=1000)
+    keys = {each.info.run_id: each.data.tags["fedmbo.key"] for each in found}
+    assert len(set(keys.values())) == len(keys)
+    return {
+        keys[each.info.run_id]: {
+            "metrics": {
+                name: [(point.step, point.value) for point in client.get_metric_history(each.info.run_id, name)]
+                for name in each.data.metrics
+                if name != "wall_seconds" and not name.startswith("system/")
+            },
+            "parent": keys.get(each.data.tags.get("mlflow.parentRunId", "")),
+            "status": (each.info.status, each.data.tags.get("status")),
+        }
+        for each in found
+    }
+
+
+def wait_for(condition, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+def lines_of(trial: Path) -> int:
+    file = trial / "seed_000" / "records.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_a_killed_sweep_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    out, err = finish(start(tmp_path, *SMALL, "--out", "sweeps/whole", "--json"))
+    best = json.loads(out)
+    assert "best config: python -m fedmbo_ray.run sweeps/whole/best.yaml" in err
+
+    killed = start(tmp_path, *SMALL, "--out", "sweeps/killed")
+    wait_for(lambda: lines_of(tmp_path / "sweeps/killed/trials/00001") >= 4)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    again, _ = finish(start(tmp_path, *SMALL, "--out", "sweeps/killed", "--resume", "--json"))
+
+    assert json.loads(again) == best
+    whole, resumed = all_records(tmp_path / "sweeps/whole"), all_records(tmp_path / "sweeps/killed")
+    assert list(whole) == ["00000", "00001", "00002", "00003"]
+    assert resumed == whole
+    assert (tmp_path / "sweeps/killed/best.yaml").read_text() == (tmp_path / "sweeps/whole/best.yaml").read_text()
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    first, second = shown(uri, "whole"), shown(uri, "killed")
+    assert second == first
+    assert set(first) == {"", *whole}
+    for name, lines in whole.items():
+        assert first[name]["parent"] == ""
+        assert first[name]["status"] == ("FINISHED", "finished")
+        for key in ("round", "communications", "data_epochs", "upper_loss", "test_accuracy"):
+            assert first[name]["metrics"][key] == [(line["round"], line[key]) for line in lines]
+
+    command = [sys.executable, "-m", "fedmbo_ray.run", "sweeps/whole/best.yaml", "--json", "--out", "runs/best"]
+    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(alone.stdout)["x_sha256"] == whole[best["trial"]][-1]["x_sha256"]
+
+
+def test_a_killed_trial_is_retried_and_ctrl_c_leaves_a_sweep_to_continue(tmp_path: Path) -> None:
+    words = [*SMALL, "algorithm.lower.step_size=0.5", "rounds=150", "--out", "sweeps/a"]
+    process = start(tmp_path, *words)
+    trials = tmp_path / "sweeps/a/trials"
+    wait_for(lambda: lines_of(trials / "00000") >= 3)
+    family = psutil.Process(process.pid).children(recursive=True)
+    victims = [
+        each for each in family if "run_trial" in " ".join(each.cmdline()) or "ImplicitFunc" in " ".join(each.cmdline())
+    ]
+    assert victims
+    os.kill(victims[0].pid, signal.SIGKILL)
+    wait_for(lambda: lines_of(trials / "00001") >= 5 and lines_of(trials / "00000") >= 5)
+    process.send_signal(signal.SIGINT)
+    _, err = finish(process, code=130)
+    assert err.strip().splitlines()[-1] == "interrupted; continue with --out sweeps/a --resume"
+    finish(start(tmp_path, *words, "--resume"))
+    for name, alpha in (("00000", 0.02), ("00001", 0.05)):
+        config = make_sweep(read_yaml(tmp_path / "sweeps/a/sweep.yaml")).config({"algorithm.step_size": alpha})
+        last = list(run(config))[-1]
+        assert records(trials / name)[-1]["x_sha256"] == last["x_sha256"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def serve(where: Path, port: int) -> subprocess.Popen:
+    """An MLflow server that answers."""
+    words = [
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--backend-store-uri",
+        f"sqlite:///{where}/server.db",
+    ]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    command = [sys.executable, "-m", "mlflow", *words, "--artifacts-destination", str(where / "files")]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=where, env=environment, stdout=quiet, stderr=quiet, start_new_session=True)
+
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_for(answers)
+    return process
+
+
+def stop(server: subprocess.Popen) -> None:
+    os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
+
+
+def test_nothing_is_lost_while_the_tracking_server_is_away(tmp_path: Path) -> None:
+    port = free_port()
+    uri, server = f"http://127.0.0.1:{port}", serve(tmp_path, port)
+    try:
+        process = start(tmp_path, *SMALL, f"tune.tracking_uri={uri}", "--out", "sweeps/a")
+        wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00000") >= 3)
+        stop(server)
+        wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00003") >= 2)
+        time.sleep(5)
+        server = serve(tmp_path, port)
+        _, err = finish(process)
+        assert "is away, records wait" in err
+        assert "is back" in err
+        found = shown(uri, "a")
+        for name, lines in all_records(tmp_path / "sweeps/a").items():
+            assert found[name]["status"] == ("FINISHED", "finished")
+            assert found[name]["metrics"]["upper_loss"] == [(line["round"], line["upper_loss"]) for line in lines]
+    finally:
+        stop(server)
+
+
+def sweep_of(*words: str) -> Sweep:
+    file = CONFIGS / "quadratic.yaml"
+    return make_sweep(changed(read_yaml(file), ["rounds=40", "clients.num_clients=20", *words], SweepFields))
+
+
+ALPHAS = "algorithm.step_size={grid: [0.01, 0.02, 0.04, 0.08]}"
+
+
+def by_hand(path: Path, *words: str) -> tuple[Sweep, SweepFolder]:
+    """A sweep's folder as trials leave it, made without Ray."""
+    sweep, folder = sweep_of(*words), SweepFolder(path)
+    with folder.claimed(sweep.plain()):
+        for number, point in enumerate(sweep.points() or []):
+            trial = folder.trial(f"{number:05d}")
+            trial.begin(point)
+            for seed in range(sweep.tune.seeds):
+                assert list(run(sweep.config(point, seed), trial.run(seed)))
+    return sweep, folder
+
+
+def test_mlflow_is_told_once_however_often_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep, folder = by_hand(tmp_path / "sweeps/hand", ALPHAS, "tune.seeds=2")
+    tracker = Tracker(sweep, folder, "a test")
+    sent, log_batch = [], tracker.client.log_batch
+
+    def breaking(*args, **kwargs):
+        sent.append(args)
+        if len(sent) % 5 == 0:
+            raise ConnectionError("gone")
+        return log_batch(*args, **kwargs)
+
+    monkeypatch.setattr(tracker.client, "log_batch", breaking)
+    following = Following(tracker)
+    wait_for(lambda: following.attempt(tracker.update))
+    tune.finish(sweep, folder, Console(file=io.StringIO()))
+    once = shown(tracker.uri, "hand")
+    other = Tracker(sweep, folder, "a test")  # somebody else, who knows only what the server knows
+    other.update()
+    other.conclude()
+    again = shown(tracker.uri, "hand")
+    trials = {key: value for key, value in again.items() if key}
+    assert trials == {key: value for key, value in once.items() if key}
+    assert len(trials) == 4 + 8
+    assert trials["00001/1"]["parent"] == "00001"
+    means = [
+        (a[1] + b[1]) / 2 for a, b in zip(*(trials[f"00001/{s}"]["metrics"]["upper_loss"] for s in (0, 1)), strict=True)
+    ]
+    assert [value for _, value in trials["00001"]["metrics"]["upper_loss"]] == pytest.approx(means, rel=1e-12)
+    best = ranked(folder, sweep.tune)[0]
+    assert again[""]["metrics"]["best_upper_loss"] == [(0, best.score)]
+    assert again[""]["status"] == ("FINISHED", "finished")
+
+
+def run_on(cluster: None, path: Path, *words: str) -> tuple[Sweep, SweepFolder]:
+    from fedmbo_ray.sweeps.tuner import run_sweep
+
+    sweep, folder = sweep_of(*words), SweepFolder(path)
+    with folder.claimed(sweep.plain()):
+        run_sweep(sweep, folder, Console(file=io.StringIO()))
+    return sweep, folder
+
+
+def digests(folder: SweepFolder) -> dict[str, str]:
+    return {trial.name: trial.runs[0].records()[-1].get("x_sha256", "") for trial in folder.trials()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "actor"),
+    [
+        (["clients.actors=2", "clients.cpus_per_actor=0.5"], {"CPU": 0.5}),
+        (
+            ["clients.actors=4", "clients.cpus_per_actor=0.25", "clients.gpus_per_actor=0.25"],
+            {"CPU": 0.25, "GPU": 0.25},
+        ),
+    ],
+)
+def test_a_pool_of_actors_is_placed_as_asked_and_computes_the_same_bits(cluster, tmp_path: Path, asked, actor) -> None:
+    import ray
+    from ray.util import placement_group_table
+
+    seen: list[tuple[list[dict], dict]] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
+            if groups:
+                seen.append(([dict(bundle) for bundle in groups[0]["bundles"].values()], ray.available_resources()))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    words = ("algorithm.step_size=0.02", "rounds=150", "tune.retries=0")
+    try:
+        _, pooled = run_on(cluster, tmp_path / "pooled", *words, "clients.backend=ray", *asked)
+    finally:
+        over.set()
+        watcher.join()
+    count = int(asked[0].split("=")[1])
+    if "GPU" in actor:  # which nobody has: they are placed, and then can't compute
+        assert [trial.status for trial in pooled.trials()] == ["failed"]
+        assert "CUDA" in pooled.trials()[0].reason
+    assert all(bundles == [{"CPU": 1.0}, *[actor] * count] for bundles, _ in seen)
+    # Each actor has the whole of its own bundle: at some moment nothing is left of any.
+    used = [
+        sum(name.startswith(f"{kind}_group_") and name.count("_") == 3 for name in left)
+        for _, left in seen
+        for kind in [list(actor)[-1]]
+    ]
+    assert min(used) == 0
+    if "GPU" in actor:
+        return
+    assert "ray, " in pooled.trials()[0].runs[0].records()[-1]["backend"]
+    _, alone = by_hand(tmp_path / "alone", *words)
+    assert digests(pooled) == digests(alone)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.search=optuna", "tune.samples=4"],
+        [ALPHAS, "tune.scheduler={name: asha, grace: 10, reduction: 2}"],
+        ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.scheduler={name: pbt, interval: 20}", "tune.samples=4"],
+        [ALPHAS, "tune.seeds=2"],
+    ],
+    ids=["optuna", "asha", "pbt", "seeds"],
+)
+def test_every_search_and_scheduler_runs_and_is_done_when_it_is_done(cluster, tmp_path: Path, words) -> None:
+    sweep, folder = run_on(cluster, tmp_path / "a", *words, "record.checkpoint_every=5", "record.every=5")
+    trials = ranked(folder, sweep.tune)
+    assert len(trials) == 4
+    assert {each.status for each in trials} <= {"finished", "stopped"}
+    assert trials[0].status == "finished"
+    assert trials[0].score is not None
+    before = digests(folder)
+    _, again = run_on(cluster, tmp_path / "a", *words, "record.checkpoint_every=5", "record.every=5")
+    assert digests(again) == before
+
+
+def test_trials_that_diverge_or_raise_do_not_stop_the_others(cluster, tmp_path: Path) -> None:
+    words = ("algorithm.step_size={grid: [0.02, 1000]}", "clients.block_size={grid: [4, 5]}", "tune.retries=0")
+    sweep, folder = sweep_of(*words), SweepFolder(tmp_path / "a")
+    with folder.claimed(sweep.plain()):
+        folder.trial("00001").begin((sweep.points() or [])[1])
+        folder.trial("00001").run(0).path.write_text("a file where a folder should be")
+        from fedmbo_ray.sweeps.tuner import run_sweep
+
+        run_sweep(sweep, folder, Console(file=io.StringIO()))
+    statuses = {each.name: each.status for each in ranked(folder, sweep.tune)}
+    assert statuses == {"00000": "finished", "00001": "failed", "00002": "finished", "00003": "diverged"}
+    assert "NotADirectoryError" in folder.trial("00001").reason or "FileExistsError" in folder.trial("00001").reason
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.rglob("*.yaml")), ids=lambda file: file.stem)
+def test_every_shipped_sweep_can_be_shown(file: Path, capsys: pytest.CaptureFixture[str], mnist: None) -> None:
+    assert tune.main([str(file), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "a trial asks for" in said
+    assert ("can never be placed" in said) == (file.stem == "gpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuch.yaml"], "can't read nosuch.yaml"),
+        (["a.yaml", "b.yaml"], "one sweep file at most"),
+        ([SMALL[0], "tune.metric=accuracy"], "did you mean 'test_accuracy'"),
+        ([SMALL[0], "clients.backend=ray", "clients.gpus_per_actor=0.25"], "must fit the cluster, but it has"),
+        ([SMALL[0], "--resume"], "--resume found no sweep of 'quickstart'"),
+        ([SMALL[0], "--resume", "--out", "nowhere"], "has no sweep.yaml"),
+    ],
+)
+def test_a_bad_command_is_answered_in_one_line(words, said, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert tune.main(words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(browser.find() is None, reason="Chromium is not installed")
+def test_a_person_finds_the_sweep_in_mlflow(tmp_path: Path) -> None:
+    finish(start(tmp_path, *SMALL, "--out", "sweeps/quickstart"))
+    port = free_port()
+    (tmp_path / "mlflow.db").rename(tmp_path / "server.db")
+    server = serve(tmp_path, port)
+    try:
+        client = MlflowClient(f"http://127.0.0.1:{port}")
+        experiment = client.get_experiment_by_name("quickstart").experiment_id
+        runs = {each.data.tags["fedmbo.key"]: each for each in client.search_runs([experiment])}
+        with browser.Browser() as page:
+            page.open(f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs")
+            page.wait_for("document.body.innerText.includes('Training runs')")
+            page.wait_for("[...document.querySelectorAll('a')].some(each => each.innerText.trim() == 'quickstart')")
+            page.open(f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs/{runs[''].info.run_id}")
+            page.wait_for("document.body.innerText.includes('Best of 4 trials')")
+            for key in ("00000", "00001", "00002", "00003"):
+                assert runs[key].info.run_name in page.text()
+            link = "[...document.querySelectorAll('a')].find(each => each.innerText == 'upper_loss against rounds')"
+            page.open(page.wait_for(f"({link} || {{}}).href"))
+            page.wait_for("document.querySelectorAll('.plot-container .scatterlayer .trace').length == 4")
+    finally:
+        stop(server)
