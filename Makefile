@@ -1,4 +1,5 @@
-# make quickstart   set up, and run FedMBO on the embedded digits
+# make quickstart   set up, and sweep FedMBO's step sizes on the embedded digits
+# make ui           look at all sweeps in MLflow
 # make test         set up, lint, type-check and test
 # make bench        rounds per second, next to loops written by hand and to other frameworks
 # They need Python 3.11 or newer and nothing else; everything is installed into .venv.
@@ -6,7 +7,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test lint bench clean
+PORT ?= 5000
+
+.PHONY: quickstart ui test lint bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -15,7 +18,14 @@ BIN := .venv/bin
 	touch $@
 
 quickstart: .venv/ready
-	$(BIN)/python -m fedmbo_ray.run
+	$(BIN)/python -m fedmbo_ray.tune
+	@echo "See it in MLflow with: make ui"
+
+# On this machine's own address alone, without the server's helper processes.
+ui: .venv/ready
+	@echo "MLflow at http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) \
+		--backend-store-uri sqlite:///mlflow.db --default-artifact-root mlartifacts
 
 lint: .venv/ready
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files

@@ -29,7 +29,7 @@ from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked, ranking_table
 from fedmbo_ray.tracking import Following, Tracker
 
-QUICKSTART = Path("tune_configs/quickstart.yaml")
+QUICKSTART = Path(__file__).parent.parent / "tune_configs" / "quickstart.yaml"
 
 HELP = """
 Examples:
@@ -56,7 +56,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     files = [word for word in args.config if "=" not in word]
     if len(files) > 1:
         parser.error(f"one sweep file at most, but got {', '.join(files)}")
-    args.file = Path(files[0]) if files else QUICKSTART
+    args.given, args.file = bool(files), Path(files[0]) if files else QUICKSTART
     return args
 
 
@@ -86,9 +86,12 @@ def continued(args: argparse.Namespace, folder: SweepFolder) -> Sweep:
     if not folder.has_sweep():
         raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
     old = make_sweep(read_yaml(folder.sweep_file))
-    fields = read_yaml(args.file if args.config and args.file.exists() else folder.sweep_file)
+    fields = read_yaml(args.file if args.given else folder.sweep_file)
     new = make_sweep(changed(fields, args.overrides, SweepFields))
-    free = (*EXECUTION, *(f"tune.{key}" for key in ("concurrency", "time_budget", "retries", "cpus_per_trial")))
+    free = (
+        *EXECUTION,
+        *(f"tune.{key}" for key in ("concurrency", "time_budget", "retries", "cpus_per_trial", "tracking_uri")),
+    )
     other = [path for path in differences(old.plain(), new.plain()) if path not in free]
     if other:
         raise ConfigError(f"--resume must keep the sweep, but these keys are new: {', '.join(other)}")
