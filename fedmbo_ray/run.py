@@ -2,23 +2,19 @@
 
 import argparse
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
 
 from rich.console import Console
 
 from fedmbo_ray.building import build_task
-from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder, write_atomically
-from fedmbo_ray.command import Parser, complain
+from fedmbo_ray.checkpoints import Record, RunFolder, write_atomically
+from fedmbo_ray.command import Parser, guarded
 from fedmbo_ray.config import EXECUTION, RunConfig
-from fedmbo_ray.downloads import DownloadError
 from fedmbo_ray.experiment import run
-from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, differences, read_config, read_yaml
 from fedmbo_ray.profiling import Profile, sampled
 from fedmbo_ray.progress import RunProgress, figures
@@ -43,14 +39,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
     parser.add_argument("--json", action="store_true", help="print the last record, and nothing else, on stdout")
     parser.add_argument("--profile", action="store_true", help="show where a round's time goes, and draw a flame graph")
-    args = parser.parse_intermixed_args(words)
-    args.overrides = [word for word in args.config if "=" in word]
-    files = [word for word in args.config if "=" not in word]
-    if len(files) > 1:
-        parser.error(f"one config file at most, but got {', '.join(files)}")
+    args = parser.parse_config(words)
     if args.resume and args.out is None:
         parser.error("--resume needs --out, the folder of the run to continue")
-    args.file = Path(files[0]) if files else None
     return args
 
 
@@ -141,33 +132,26 @@ def show_profile(folder: RunFolder) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    folder, stdout = None, sys.stdout
-    try:
-        args = parse(sys.argv[1:] if words is None else words)
+    folder: RunFolder | None = None
+
+    def work() -> int:
+        nonlocal folder
+        args, stdout = parse(sys.argv[1:] if words is None else words), sys.stdout
         # Up to the end of the process stdout is for the result alone; Ray reports dead workers on it, if late.
         sys.stdout = sys.stderr
         config, folder = prepare(args)
         last = follow(config, folder, args.resume, args.profile)
-    except (ConfigError, DownloadError) as error:
-        return complain(error, 2)
-    except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
-        return complain(error, 1)
-    except KeyboardInterrupt:
-        hint = f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_run() else ""
-        print(f"interrupted{hint}", file=sys.stderr)
-        return 130
-    report(last, folder)
-    if args.profile:
-        show_profile(folder)
-    if args.json:
-        print(json.dumps(last, allow_nan=False), file=stdout, flush=True)
-    return 0 if last["status"] == "finished" else 1
+        report(last, folder)
+        if args.profile:
+            show_profile(folder)
+        if args.json:
+            print(json.dumps(last, allow_nan=False), file=stdout, flush=True)
+        return 0 if last["status"] == "finished" else 1
 
+    def hint() -> str:
+        return f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_run() else ""
 
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
+    return guarded(work, hint)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,6 @@ from fedmbo_ray.building import build_task
 from fedmbo_ray.checkpoints import Record
 from fedmbo_ray.models import model_of
 from fedmbo_ray.sweeps.config import Sweep
-from fedmbo_ray.sweeps.dimensions import label
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder, TrialFolder
 from fedmbo_ray.sweeps.ranking import Standing, ranked
 
@@ -56,14 +56,9 @@ class Tracker:
 
     def __init__(self, sweep: Sweep, folder: SweepFolder, command: str) -> None:
         os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
-        from mlflow import MlflowClient  # takes seconds to import
-
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
-
         self.sweep, self.folder, self.command = sweep, folder, command
         self.uri = sweep.tune.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
-        self.client = MlflowClient(self.uri)
+        self.client: Any = None
         self.experiment_id = ""
         self.runs: dict[str, Shown] = {}
 
@@ -74,6 +69,11 @@ class Tracker:
 
     def connect(self) -> None:
         """Find the experiment and the runs that it has of this sweep, or make them."""
+        from mlflow import MlflowClient  # takes seconds to import
+
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
+        self.client = self.client or MlflowClient(self.uri)
         name = self.sweep.tune.experiment or self.folder.name
         found = self.client.get_experiment_by_name(name)
         if found is None:
@@ -87,7 +87,8 @@ class Tracker:
             self.runs[run.data.tags["fedmbo.key"]] = Shown.of(run)
         if "" not in self.runs:
             self.runs[""] = self._create("", self.folder.path.name, None, {})
-            self._log_sweep()
+        if not self.runs[""].described:
+            self._describe_sweep(self.runs[""])
 
     def _existing(self) -> list[Any]:
         runs, token = [], None
@@ -109,15 +110,15 @@ class Tracker:
         nested = {"mlflow.parentRunId": parent} if parent else {}
         return Shown.of(self.client.create_run(self.experiment_id, tags=everywhere | nested | tags, run_name=name))
 
-    def _log_sweep(self) -> None:
-        parent = self.runs[""]
+    def _describe_sweep(self, parent: "Shown") -> None:
         self.client.log_text(parent.run_id, self.folder.sweep_file.read_text(), "sweep.yaml")
         space = {each.path: f"{each.kind} {list(each.values)}" for each in self.sweep.dims}
         self._log_params(parent.run_id, space | flat({"tune": self.sweep.plain()["tune"]}))
+        self._note_described(parent)
 
     def update(self) -> None:
         """Tell MLflow what is new."""
-        if not self.experiment_id or "" not in self.runs:
+        if "" not in self.runs:
             self.connect()
         for trial in self.folder.trials():
             self._update_trial(trial)
@@ -132,7 +133,7 @@ class Tracker:
                 trial.name, trial.label, self.runs[""].run_id, {"trial": trial.name}
             )
         if not shown.described:
-            self._describe(shown.run_id, trial, 0)
+            self._describe(shown, trial, 0)
         if trial.seeds > 1:
             self._update_seeds(trial, shown, status)
         self._send(shown, trial.records(), trial.system())
@@ -148,29 +149,30 @@ class Tracker:
                 self.runs[key] = self._create(key, f"seed {seed}", parent.run_id, tags)
             shown, records = self.runs[key], run.records()
             if not shown.described:
-                self._describe(shown.run_id, trial, seed)
+                self._describe(shown, trial, seed)
             self._send(shown, records, [])
             if status in STATUSES and not shown.ended:
                 last = records[-1] if records else {}
                 self._end(shown, last.get("status", status), last.get("reason", ""), last)
 
-    def _describe(self, run_id: str, trial: TrialFolder, seed: int) -> None:
+    def _describe(self, shown: "Shown", trial: TrialFolder, seed: int) -> None:
         """What a run is: its config as parameters and as a file, its data."""
-        config = self.sweep.config(trial.point, seed)
-        values = {path: value for path, value in trial.point.items() if not isinstance(value, dict)}
-        self.client.log_text(
-            run_id, yaml.safe_dump(config.resolved(), sort_keys=False, allow_unicode=True), "config.yaml"
-        )
+        config, run_id = self.sweep.config(trial.point, seed), shown.run_id
+        resolved = config.resolved()
+        self.client.log_text(run_id, yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True), "config.yaml")
         if config.data is not None:
             self.client.log_inputs(run_id, [data_set(config.data)])
-        here = f"#/experiments/{self.experiment_id}/runs/{run_id}/artifacts/config.yaml"
-        note = f"{label(trial.point)}\n\nIts [config]({here}) is what `python -m fedmbo_ray.run config.yaml` repeats."
-        others = {key: value for key, value in flat(config.resolved()).items() if not _within(key, values)}
+        values = {path: value for path, value in trial.point.items() if not isinstance(value, dict)}
+        others = {key: value for key, value in flat(resolved).items() if not _within(key, values)}
         self._log_params(run_id, others | values)
+        here = f"#/experiments/{self.experiment_id}/runs/{run_id}/artifacts/config.yaml"
+        note = f"{trial.label}\n\nIts [config]({here}) is what `python -m fedmbo_ray.run config.yaml` repeats."
         self.client.set_tag(run_id, "mlflow.note.content", note)
-        self.client.set_tag(run_id, "fedmbo.described", "yes")
-        for shown in self.runs.values():
-            shown.described |= shown.run_id == run_id
+        self._note_described(shown)
+
+    def _note_described(self, shown: "Shown") -> None:
+        self.client.set_tag(shown.run_id, "fedmbo.described", "yes")
+        shown.described = True
 
     def _log_params(self, run_id: str, params: dict[str, Any]) -> None:
         from mlflow.entities import Param
@@ -326,6 +328,7 @@ class Following:
                     file=sys.stderr,
                 )
             self.away = True
+            self.tracker.runs.clear()  # what it has after all is to be asked again
             return False
         if self.away:
             print(f"MLflow at {self.tracker.uri} is back", file=sys.stderr)
@@ -380,6 +383,7 @@ def data_set(config: Any) -> Any:
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 
+@cache
 def surroundings() -> dict[str, str]:
     """Where and with what a run was made."""
     found = {f"version.{name}": version(name) for name in PACKAGES}

@@ -4,20 +4,18 @@ import argparse
 import json
 import os
 import shlex
-import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from rich.console import Console
 from rich.table import Table
 
-from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, write_atomically
-from fedmbo_ray.command import Parser, complain
+from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.command import Parser, guarded
 from fedmbo_ray.config import EXECUTION
-from fedmbo_ray.downloads import DownloadError
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, differences, read_yaml
@@ -51,13 +49,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="continue the sweep in --out, or the last of this name")
     parser.add_argument("--dry-run", action="store_true", help="show the trials and whether there is room, start none")
     parser.add_argument("--json", action="store_true", help="print the best trial, and nothing else, on stdout")
-    args = parser.parse_intermixed_args(words)
-    args.overrides = [word for word in args.config if "=" in word]
-    files = [word for word in args.config if "=" not in word]
-    if len(files) > 1:
-        parser.error(f"one sweep file at most, but got {', '.join(files)}")
-    args.given, args.file = bool(files), Path(files[0]) if files else QUICKSTART
-    return args
+    return parser.parse_config(words)
 
 
 def prepare(args: argparse.Namespace) -> tuple[Sweep, SweepFolder]:
@@ -67,17 +59,18 @@ def prepare(args: argparse.Namespace) -> tuple[Sweep, SweepFolder]:
         return continued(args, folder), folder
     if folder.has_sweep():
         raise ConfigError(f"{folder.path} already holds a sweep: continue it with --resume or choose another --out")
-    return read_sweep(args.file, args.overrides), folder
+    return read_sweep(args.file or QUICKSTART, args.overrides), folder
 
 
 def folder_of(args: argparse.Namespace) -> SweepFolder:
     if args.out is not None:
         return SweepFolder(args.out)
+    name = (args.file or QUICKSTART).stem
     if not args.resume:
-        return SweepFolder(Path("sweeps") / f"{args.file.stem}-{time.strftime('%Y-%m-%d_%H-%M-%S')}")
-    earlier = [each.parent for each in sorted(Path("sweeps").glob(f"{args.file.stem}-????-??-??_??-??-??/sweep.yaml"))]
+        return SweepFolder(Path("sweeps") / f"{name}-{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    earlier = [each.parent for each in sorted(Path("sweeps").glob(f"{name}-????-??-??_??-??-??/sweep.yaml"))]
     if not earlier:
-        raise ConfigError(f"--resume found no sweep of {args.file.stem!r} in the folder sweeps; name it with --out")
+        raise ConfigError(f"--resume found no sweep of {name!r} in the folder sweeps; name it with --out")
     return SweepFolder(earlier[-1])
 
 
@@ -86,7 +79,7 @@ def continued(args: argparse.Namespace, folder: SweepFolder) -> Sweep:
     if not folder.has_sweep():
         raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
     old = make_sweep(read_yaml(folder.sweep_file))
-    fields = read_yaml(args.file if args.given else folder.sweep_file)
+    fields = read_yaml(args.file or folder.sweep_file)
     new = make_sweep(changed(fields, args.overrides, SweepFields))
     free = (
         *EXECUTION,
@@ -195,44 +188,40 @@ def tell_where(tracker: Tracker, there: bool, folder: SweepFolder) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    folder, stdout = None, sys.stdout
-    try:
-        args = parse(sys.argv[1:] if words is None else words)
+    words = sys.argv[1:] if words is None else words
+    folder: SweepFolder | None = None
+
+    def work() -> int:
+        nonlocal folder
+        args, stdout = parse(words), sys.stdout
         if args.dry_run:
-            dry_run(read_sweep(args.file, args.overrides))
+            dry_run(read_sweep(args.file or QUICKSTART, args.overrides))
             return 0
         sys.stdout = sys.stderr
         sweep, folder = prepare(args)
         require_place(sweep, nodes())
         check_metric(sweep)
-        from fedmbo_ray.sweeps.tuner import run_sweep  # Ray takes seconds to import
+        best = run_and_record(sweep, folder, f"python -m fedmbo_ray.tune {shlex.join(words)}")
+        if args.json:
+            print(json.dumps(best), file=stdout, flush=True)
+        return 1 if best["failed"] else 0
 
-        console = Console(stderr=True)
-        with folder.claimed(sweep.plain()):
-            tracker = Tracker(
-                sweep, folder, "python -m fedmbo_ray.tune " + shlex.join(sys.argv[1:] if words is None else words)
-            )
-            with Following(tracker) as following:
-                run_sweep(sweep, folder, console)
-                best = finish(sweep, folder, console)
-                tell_where(tracker, following.conclude(), folder)
-    except (ConfigError, DownloadError) as error:
-        return complain(error, 2)
-    except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
-        return complain(error, 1)
-    except KeyboardInterrupt:
-        hint = f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_sweep() else ""
-        print(f"interrupted{hint}", file=sys.stderr)
-        return 130
-    if args.json:
-        print(json.dumps(best), file=stdout, flush=True)
-    return 1 if best["failed"] else 0
+    def hint() -> str:
+        return f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_sweep() else ""
+
+    return guarded(work, hint)
 
 
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
+def run_and_record(sweep: Sweep, folder: SweepFolder, command: str) -> dict[str, Any]:
+    """Run a sweep to its end with MLflow following it; returns its best trial in figures."""
+    from fedmbo_ray.sweeps.tuner import run_sweep  # Ray takes seconds to import
+
+    console, tracker = Console(stderr=True), Tracker(sweep, folder, command)
+    with folder.claimed(sweep.plain()), Following(tracker) as following:
+        run_sweep(sweep, folder, console)
+        best = finish(sweep, folder, console)
+        tell_where(tracker, following.conclude(), folder)
+    return best
 
 
 if __name__ == "__main__":

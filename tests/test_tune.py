@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fedmbo_ray import tune
 from fedmbo_ray.experiment import run
-from fedmbo_ray.loading import changed, read_yaml
+from fedmbo_ray.loading import changed, read_config, read_yaml
 from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked
@@ -93,58 +93,57 @@ def lines_of(trial: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def test_a_killed_sweep_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    out, err = finish(start(tmp_path, *SMALL, "--out", "sweeps/whole", "--json"))
-    best = json.loads(out)
-    assert "best config: python -m fedmbo_ray.run sweeps/whole/best.yaml" in err
-
-    killed = start(tmp_path, *SMALL, "--out", "sweeps/killed")
-    wait_for(lambda: lines_of(tmp_path / "sweeps/killed/trials/00001") >= 4)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    again, _ = finish(start(tmp_path, *SMALL, "--out", "sweeps/killed", "--resume", "--json"))
-
-    assert json.loads(again) == best
-    whole, resumed = all_records(tmp_path / "sweeps/whole"), all_records(tmp_path / "sweeps/killed")
-    assert list(whole) == ["00000", "00001", "00002", "00003"]
-    assert resumed == whole
-    assert (tmp_path / "sweeps/killed/best.yaml").read_text() == (tmp_path / "sweeps/whole/best.yaml").read_text()
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    first, second = shown(uri, "whole"), shown(uri, "killed")
-    assert second == first
-    assert set(first) == {"", *whole}
-    for name, lines in whole.items():
-        assert first[name]["parent"] == ""
-        assert first[name]["status"] == ("FINISHED", "finished")
-        for key in ("round", "communications", "data_epochs", "upper_loss", "test_accuracy"):
-            assert first[name]["metrics"][key] == [(line["round"], line[key]) for line in lines]
-
-    command = [sys.executable, "-m", "fedmbo_ray.run", "sweeps/whole/best.yaml", "--json", "--out", "runs/best"]
-    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(alone.stdout)["x_sha256"] == whole[best["trial"]][-1]["x_sha256"]
+def reference(sweep: Sweep, path: Path) -> SweepFolder:
+    """A sweep's folder as undisturbed trials leave it, made without Ray."""
+    folder = SweepFolder(path)
+    with folder.claimed(sweep.plain()):
+        for number, point in enumerate(sweep.points() or []):
+            trial = folder.trial(f"{number:05d}")
+            trial.begin(point)
+            for seed in range(sweep.tune.seeds):
+                assert list(run(sweep.config(point, seed), trial.run(seed)))
+    tune.finish(sweep, folder, Console(file=io.StringIO()))
+    return folder
 
 
-def test_a_killed_trial_is_retried_and_ctrl_c_leaves_a_sweep_to_continue(tmp_path: Path) -> None:
-    words = [*SMALL, "algorithm.lower.step_size=0.5", "rounds=150", "--out", "sweeps/a"]
-    process = start(tmp_path, *words)
-    trials = tmp_path / "sweeps/a/trials"
+def test_what_is_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    words = [*SMALL, "rounds=90", "--out", "sweeps/a"]
+    process, trials = start(tmp_path, *words), tmp_path / "sweeps/a/trials"
     wait_for(lambda: lines_of(trials / "00000") >= 3)
     family = psutil.Process(process.pid).children(recursive=True)
-    victims = [
-        each for each in family if "run_trial" in " ".join(each.cmdline()) or "ImplicitFunc" in " ".join(each.cmdline())
-    ]
-    assert victims
-    os.kill(victims[0].pid, signal.SIGKILL)
-    wait_for(lambda: lines_of(trials / "00001") >= 5 and lines_of(trials / "00000") >= 5)
+    trial = next(each for each in family if "run_trial" in " ".join(each.cmdline()))
+    trial.kill()
+    wait_for(lambda: lines_of(trials / "00001") >= 6 and lines_of(trials / "00000") >= 6)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    out, err = finish(start(tmp_path, *words, "--resume", "--json"))
+    assert "best config: python -m fedmbo_ray.run sweeps/a/best.yaml" in err
+
+    sweep, folder = make_sweep(read_yaml(tmp_path / "sweeps/a/sweep.yaml")), SweepFolder(tmp_path / "sweeps/a")
+    undisturbed = reference(sweep, tmp_path / "sweeps/undisturbed")
+    whole = all_records(undisturbed.path)
+    assert list(whole) == ["00000", "00001", "00002", "00003"]
+    assert all_records(folder.path) == whole
+    best = ranked(undisturbed, sweep.tune)[0]
+    assert json.loads(out) == {"trial": best.name, "point": best.point, "score": best.score, "failed": 0, "trials": 4}
+    assert folder.best_file.read_text() == undisturbed.best_file.read_text()
+    assert list(run(read_config(folder.best_file, [])))[-1]["x_sha256"] == whole[best.name][-1]["x_sha256"]
+
+    found = shown(f"sqlite:///{tmp_path}/mlflow.db", "a")
+    assert set(found) == {"", *whole}
+    for name, lines in whole.items():
+        assert found[name]["parent"] == ""
+        assert found[name]["status"] == ("FINISHED", "finished")
+        for key in ("round", "communications", "data_epochs", "upper_loss", "test_accuracy"):
+            assert found[name]["metrics"][key] == [(line["round"], line[key]) for line in lines]
+
+
+def test_ctrl_c_leaves_a_sweep_to_continue(tmp_path: Path) -> None:
+    process = start(tmp_path, *SMALL, "rounds=1000", "--out", "sweeps/a")
+    wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00000") >= 2)
     process.send_signal(signal.SIGINT)
     _, err = finish(process, code=130)
     assert err.strip().splitlines()[-1] == "interrupted; continue with --out sweeps/a --resume"
-    finish(start(tmp_path, *words, "--resume"))
-    for name, alpha in (("00000", 0.02), ("00001", 0.05)):
-        config = make_sweep(read_yaml(tmp_path / "sweeps/a/sweep.yaml")).config({"algorithm.step_size": alpha})
-        last = list(run(config))[-1]
-        assert records(trials / name)[-1]["x_sha256"] == last["x_sha256"]
 
 
 def free_port() -> int:
@@ -212,21 +211,15 @@ ALPHAS = "algorithm.step_size={grid: [0.01, 0.02, 0.04, 0.08]}"
 
 
 def by_hand(path: Path, *words: str) -> tuple[Sweep, SweepFolder]:
-    """A sweep's folder as trials leave it, made without Ray."""
-    sweep, folder = sweep_of(*words), SweepFolder(path)
-    with folder.claimed(sweep.plain()):
-        for number, point in enumerate(sweep.points() or []):
-            trial = folder.trial(f"{number:05d}")
-            trial.begin(point)
-            for seed in range(sweep.tune.seeds):
-                assert list(run(sweep.config(point, seed), trial.run(seed)))
-    return sweep, folder
+    sweep = sweep_of(*words)
+    return sweep, reference(sweep, path)
 
 
 def test_mlflow_is_told_once_however_often_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sweep, folder = by_hand(tmp_path / "sweeps/hand", ALPHAS, "tune.seeds=2")
     tracker = Tracker(sweep, folder, "a test")
+    tracker.connect()
     sent, log_batch = [], tracker.client.log_batch
 
     def breaking(*args, **kwargs):
@@ -238,7 +231,6 @@ def test_mlflow_is_told_once_however_often_it_is_told(tmp_path: Path, monkeypatc
     monkeypatch.setattr(tracker.client, "log_batch", breaking)
     following = Following(tracker)
     wait_for(lambda: following.attempt(tracker.update))
-    tune.finish(sweep, folder, Console(file=io.StringIO()))
     once = shown(tracker.uri, "hand")
     other = Tracker(sweep, folder, "a test")  # somebody else, who knows only what the server knows
     other.update()
@@ -320,25 +312,29 @@ def test_a_pool_of_actors_is_placed_as_asked_and_computes_the_same_bits(cluster,
     assert digests(pooled) == digests(alone)
 
 
+ONE = "tune.concurrency=1"  # process, which runs one trial after the other
+
+
 @pytest.mark.parametrize(
     "words",
     [
-        ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.search=optuna", "tune.samples=4"],
-        [ALPHAS, "tune.scheduler={name: asha, grace: 10, reduction: 2}"],
+        ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.search=optuna", "tune.samples=4", ONE],
+        [ALPHAS, "tune.scheduler={name: asha, grace: 10, reduction: 2}", ONE],
         ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.scheduler={name: pbt, interval: 20}", "tune.samples=4"],
-        [ALPHAS, "tune.seeds=2"],
+        [ALPHAS, "tune.seeds=2", ONE],
     ],
     ids=["optuna", "asha", "pbt", "seeds"],
 )
 def test_every_search_and_scheduler_runs_and_is_done_when_it_is_done(cluster, tmp_path: Path, words) -> None:
-    sweep, folder = run_on(cluster, tmp_path / "a", *words, "record.checkpoint_every=5", "record.every=5")
+    words = [*words, "record.checkpoint_every=5", "record.every=5"]
+    sweep, folder = run_on(cluster, tmp_path / "a", *words)
     trials = ranked(folder, sweep.tune)
     assert len(trials) == 4
     assert {each.status for each in trials} <= {"finished", "stopped"}
     assert trials[0].status == "finished"
     assert trials[0].score is not None
     before = digests(folder)
-    _, again = run_on(cluster, tmp_path / "a", *words, "record.checkpoint_every=5", "record.every=5")
+    _, again = run_on(cluster, tmp_path / "a", *words)
     assert digests(again) == before
 
 
@@ -368,7 +364,7 @@ def test_every_shipped_sweep_can_be_shown(file: Path, capsys: pytest.CaptureFixt
     ("words", "said"),
     [
         (["nosuch.yaml"], "can't read nosuch.yaml"),
-        (["a.yaml", "b.yaml"], "one sweep file at most"),
+        (["a.yaml", "b.yaml"], "one config file at most"),
         ([SMALL[0], "tune.metric=accuracy"], "did you mean 'test_accuracy'"),
         ([SMALL[0], "clients.backend=ray", "clients.gpus_per_actor=0.25"], "must fit the cluster, but it has"),
         ([SMALL[0], "--resume"], "--resume found no sweep of 'quickstart'"),
@@ -387,10 +383,11 @@ def test_a_bad_command_is_answered_in_one_line(words, said, tmp_path: Path, caps
 
 
 @pytest.mark.skipif(browser.find() is None, reason="Chromium is not installed")
-def test_a_person_finds_the_sweep_in_mlflow(tmp_path: Path) -> None:
-    finish(start(tmp_path, *SMALL, "--out", "sweeps/quickstart"))
-    port = free_port()
-    (tmp_path / "mlflow.db").rename(tmp_path / "server.db")
+def test_a_person_finds_the_sweep_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    port, uri = free_port(), f"sqlite:///{tmp_path}/server.db"
+    sweep = make_sweep(changed(read_yaml(Path(SMALL[0])), [*SMALL[1:], f"tune.tracking_uri={uri}"], SweepFields))
+    Tracker(sweep, reference(sweep, tmp_path / "sweeps/quickstart"), "a test").conclude()
     server = serve(tmp_path, port)
     try:
         client = MlflowClient(f"http://127.0.0.1:{port}")
