@@ -146,8 +146,8 @@ def test_a_replacement_that_dies_before_it_connects_is_replaced_too(task, monkey
     pool = RayActors(*task[:2], actors=2, cpus=0.5)
     started, start = [], pool._start
 
-    def start_dying():
-        actor = start()
+    def start_dying(place):
+        actor = start(place)
         started.append(actor)
         if len(started) <= 2:
             ray.kill(actor)

@@ -12,12 +12,15 @@ import time
 from pathlib import Path
 
 import browser
+import mlflow
+import numpy as np
 import psutil
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
 from fedmbo_ray import tune
+from fedmbo_ray.datasets import data_root, load
 from fedmbo_ray.experiment import run
 from fedmbo_ray.loading import changed, read_config, read_yaml
 from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep
@@ -111,7 +114,7 @@ def test_what_is_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> No
     process, trials = start(tmp_path, *words), tmp_path / "sweeps/a/trials"
     wait_for(lambda: lines_of(trials / "00000") >= 3)
     family = psutil.Process(process.pid).children(recursive=True)
-    trial = next(each for each in family if "run_trial" in " ".join(each.cmdline()))
+    trial = next(each for each in family if "ImplicitFunc" in " ".join(each.cmdline()))  # as Tune calls it
     trial.kill()
     wait_for(lambda: lines_of(trials / "00001") >= 6 and lines_of(trials / "00000") >= 6)
     os.kill(process.pid, signal.SIGKILL)
@@ -185,10 +188,11 @@ def test_nothing_is_lost_while_the_tracking_server_is_away(tmp_path: Path) -> No
     port = free_port()
     uri, server = f"http://127.0.0.1:{port}", serve(tmp_path, port)
     try:
-        process = start(tmp_path, *SMALL, f"tune.tracking_uri={uri}", "--out", "sweeps/a")
+        words = [*SMALL, "algorithm.lower.step_size=0.5", "rounds=90", f"tune.tracking_uri={uri}", "--out", "sweeps/a"]
+        process = start(tmp_path, *words)
         wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00000") >= 3)
         stop(server)
-        wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00003") >= 2)
+        wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00001") >= 9)
         time.sleep(5)
         server = serve(tmp_path, port)
         _, err = finish(process)
@@ -247,6 +251,23 @@ def test_mlflow_is_told_once_however_often_it_is_told(tmp_path: Path, monkeypatc
     best = ranked(folder, sweep.tune)[0]
     assert again[""]["metrics"]["best_upper_loss"] == [(0, best.score)]
     assert again[""]["status"] == ("FINISHED", "finished")
+
+
+def test_the_best_model_can_be_loaded_and_knows_what_was_learned(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*SMALL[1:], "algorithm.step_size=0.05", "rounds=20"]
+    sweep = make_sweep(changed(read_yaml(Path(SMALL[0])), words, SweepFields))
+    folder = reference(sweep, tmp_path / "sweeps/a")
+    tracker = Tracker(sweep, folder, "a test")
+    tracker.conclude()
+    (logged,) = tracker.client.search_logged_models([tracker.experiment_id])
+    assert logged.source_run_id == tracker.runs[ranked(folder, sweep.tune)[0].name].run_id
+    model = mlflow.pyfunc.load_model(logged.model_uri)
+    assert model.metadata.signature is not None
+    digits = load("digits", data_root())
+    right = model.predict(digits.test_inputs.astype(np.float32)).argmax(1) == digits.test_targets
+    last = folder.trial(ranked(folder, sweep.tune)[0].name).records()[-1]
+    assert right.mean() == pytest.approx(last["test_accuracy"])
 
 
 def run_on(cluster: None, path: Path, *words: str) -> tuple[Sweep, SweepFolder]:
