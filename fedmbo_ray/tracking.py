@@ -39,6 +39,7 @@ ENVIRONMENT = {  # a server that is away is to be found out soon; we try again o
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 SECONDS_BETWEEN_LOOKS = 2.0
