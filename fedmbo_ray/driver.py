@@ -136,4 +136,5 @@ def start_ray(cpus: float = 0.0) -> None:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(**quiet)
         return
-    ray.init(num_cpus=max(math.ceil(cpus), os.cpu_count() or 1), include_dashboard=False, **quiet)
+    # Whatever else runs on this machine, it is not this program's unless it was named.
+    ray.init("local", num_cpus=max(math.ceil(cpus), os.cpu_count() or 1), include_dashboard=False, **quiet)

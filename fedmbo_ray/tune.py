@@ -120,7 +120,7 @@ def nodes() -> list[dict[str, float]]:
 
 
 def require_place(sweep: Sweep, have: list[dict[str, float]]) -> None:
-    for point in corners(sweep.dims):
+    for point in sweep.examples():
         bundles = sweep.bundles(sweep.config(point))
         if not placeable(bundles, have):
             raise ConfigError(
@@ -147,8 +147,8 @@ def dry_run(sweep: Sweep) -> None:
         console.print(table)
     config = sweep.config(next(corners(sweep.dims)))
     count = tune.samples if points is None else len(points)
-    runs = f"{tune.seeds} runs of" if tune.seeds > 1 else ""
-    print(f"{count} trials of {runs} {config.rounds} rounds each, at most", file=sys.stdout)
+    runs = f"{tune.seeds} runs of " if tune.seeds > 1 else ""
+    print(f"{count} trials of {runs}{sweep.rounds} rounds each, at most")
     print(f"a trial asks for {asked(sweep.bundles(config))}")
     have = nodes()
     try:
@@ -158,19 +158,19 @@ def dry_run(sweep: Sweep) -> None:
         print(f"it can never be placed: {error}")
 
 
-def finish(sweep: Sweep, folder: SweepFolder, console: Console) -> dict[str, Any]:
-    """Write down the best trial and tell what came out; returns it in figures."""
+def finish(sweep: Sweep, folder: SweepFolder, console: Console) -> dict[str, Any] | None:
+    """Write down the best trial and tell what came out; returns it in figures, None if no trial has a score."""
     trials = ranked(folder, sweep.tune)
     failed = [each for each in trials if each.status == "failed"]
     for each in failed:
         print(f"trial {each.name} ({each.label}) failed: {each.reason}", file=sys.stderr)
     console.print(ranking_table(trials, sweep.tune, 5))
-    best = trials[0] if trials and trials[0].score is not None else None
-    if best is None:
-        raise RunFailed("no trial of the sweep has a score")
-    config = sweep.config(best.point)
     seconds = sum(run.records()[-1]["wall_seconds"] for trial in folder.trials() for run in trial.runs if run.records())
     print(f"the trials' own time adds up to {seconds:.0f} s", file=sys.stderr)
+    best = trials[0] if trials and trials[0].score is not None else None
+    if best is None:
+        return None
+    config = sweep.config(best.point)
     write_atomically(folder.best_file, yaml.safe_dump(config.resolved(), sort_keys=False, allow_unicode=True).encode())
     print(f"best config: python -m fedmbo_ray.run {folder.best_file}", file=sys.stderr)
     return {"trial": best.name, "point": best.point, "score": best.score, "failed": len(failed), "trials": len(trials)}
@@ -221,6 +221,8 @@ def run_and_record(sweep: Sweep, folder: SweepFolder, command: str) -> dict[str,
         run_sweep(sweep, folder, console)
         best = finish(sweep, folder, console)
         tell_where(tracker, following.conclude(), folder)
+    if best is None:
+        raise RunFailed("no trial of the sweep has a score: all have diverged or failed")
     return best
 
 

@@ -341,10 +341,17 @@ ONE = "tune.concurrency=1"  # process, which runs one trial after the other
     [
         ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.search=optuna", "tune.samples=4", ONE],
         [ALPHAS, "tune.scheduler={name: asha, grace: 10, reduction: 2}", ONE],
+        [
+            "algorithm.step_size={loguniform: [0.01, 0.1]}",
+            "tune.search=optuna",
+            "tune.samples=4",
+            "tune.scheduler={name: asha, grace: 10, reduction: 2}",
+            ONE,
+        ],
         ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.scheduler={name: pbt, interval: 20}", "tune.samples=4"],
         [ALPHAS, "tune.seeds=2", ONE],
     ],
-    ids=["optuna", "asha", "pbt", "seeds"],
+    ids=["optuna", "asha", "optuna and asha", "pbt", "seeds"],
 )
 def test_every_search_and_scheduler_runs_and_is_done_when_it_is_done(cluster, tmp_path: Path, words) -> None:
     words = [*words, "record.checkpoint_every=5", "record.every=5"]

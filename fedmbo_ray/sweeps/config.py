@@ -122,6 +122,15 @@ class Sweep(NamedTuple):
         with at("tune"), at("search"):
             return self.tune.search.points(self.dims, self.tune.samples, self.config(next(corners(self.dims))).seed)
 
+    def examples(self) -> list[Point]:
+        """The points to run or, where they are not known, the extremes of every dimension."""
+        return self.points() or list(corners(self.dims))
+
+    @property
+    def rounds(self) -> int:
+        """The most that any point asks for."""
+        return max(self.config(point).rounds for point in corners(self.dims))
+
     def plain(self) -> dict[str, Any]:
         """Plain values; reading them back gives an equal sweep."""
         return {**self.fields, "tune": self.tune.model_dump(mode="json")}
@@ -156,5 +165,5 @@ def check(sweep: Sweep) -> None:
     except ConfigError:
         require_known(sweep.fields)
         raise
-    for point in sweep.points() or []:
-        sweep.config(point)
+    for point in sweep.examples():
+        sweep.bundles(sweep.config(point))

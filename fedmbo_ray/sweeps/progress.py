@@ -10,7 +10,6 @@ from rich.live import Live
 from rich.table import Table
 
 from fedmbo_ray.sweeps.config import Sweep
-from fedmbo_ray.sweeps.dimensions import corners
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked
 
@@ -21,7 +20,7 @@ ROWS = 12
 class SweepProgress:
     def __init__(self, sweep: Sweep, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
-        self.rounds = max(sweep.config(point).rounds for point in sweep.points() or list(corners(sweep.dims)))
+        self.rounds = sweep.rounds
         before = [each for each in ranked(folder, sweep.tune) if each.status in STATUSES]
         self.status = {each.name: each.status for each in before}
         self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}

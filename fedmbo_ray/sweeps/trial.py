@@ -49,8 +49,9 @@ def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str, numbers: 
             if records[0]["round"] <= told and "status" not in records[0]:
                 continue
             folder.note_system({"round": records[0]["round"], **system_figures()})
-            copy = stack.enter_context(tempfile.TemporaryDirectory()) if copies else None
-            tune.report(report_of(sweep, records), checkpoint=checkpoint(folder, copy))
+            with tempfile.TemporaryDirectory() as copy:
+                figures = report_of(sweep, records)
+                tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)
 
 
 def system_figures() -> dict[str, float]:
@@ -78,10 +79,8 @@ def numbered(number: int) -> str:
     return f"{number:05d}"
 
 
-def checkpoint(folder: TrialFolder, directory: str | None) -> Any:
-    """What another trial needs to go on from where this one is."""
-    if directory is None:
-        return None
+def checkpoint(folder: TrialFolder, directory: str) -> Any:
+    """What another trial needs to go on from where this one is; Tune makes a copy of its own."""
     shutil.copytree(folder.path, directory, dirs_exist_ok=True)
     return tune.Checkpoint.from_directory(directory)
 

@@ -100,10 +100,8 @@ def group(sweep: Sweep, config: dict[str, Any]) -> tune.PlacementGroupFactory:
 def scheduler(sweep: Sweep) -> Any:
     chosen = sweep.tune.scheduler
     if isinstance(chosen, Asha):
-        rounds = max(sweep.config(point).rounds for point in sweep.points() or [{}])
-        return ASHAScheduler(
-            "round", max_t=rounds, grace_period=min(chosen.grace, rounds), reduction_factor=chosen.reduction
-        )
+        grace = min(chosen.grace, sweep.rounds)
+        return ASHAScheduler("round", max_t=sweep.rounds, grace_period=grace, reduction_factor=chosen.reduction)
     if isinstance(chosen, Pbt):
         space = {"point": {each.path: domain(each) for each in sweep.dims}}
         return PopulationBasedTraining("round", perturbation_interval=chosen.interval, hyperparam_mutations=space)
