@@ -31,6 +31,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def to_yaml(fields: Any) -> bytes:
+    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True).encode()
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """A folder held by one process alone; the claim goes when the process does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUse(f"another process is running in {folder}") from None
+        yield
+
+
 class RunFolder:
     """`config.yaml`, `records.jsonl` and `checkpoints/` of one run."""
 
@@ -43,21 +59,16 @@ class RunFolder:
 
     @contextmanager
     def claimed(self, resolved: dict[str, Any], resume: bool) -> Iterator[None]:
-        """Held by the one process that runs here, its config written; the claim goes when the process does."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderInUse(f"another process is running in {self.path}") from None
+        """Held by the one process that runs here, its config written."""
+        with held(self.path):
             if self.has_run() and not resume:
                 raise FolderInUse(f"{self.path} already holds a run: continue it with --resume or choose another --out")
+            self.checkpoints.mkdir(exist_ok=True)
             self.describe(resolved)
             yield
 
     def describe(self, resolved: dict[str, Any]) -> None:
-        text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
-        write_atomically(self.config_file, text.encode())
+        write_atomically(self.config_file, to_yaml(resolved))
 
     def has_run(self) -> bool:
         """Whether a run has come as far as its first record; until then, its config may still be changed."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from fedmbo_ray.config import RunConfig
+from fedmbo_ray.config import EXECUTION, RunConfig
 from fedmbo_ray.problems import makes_own_data
 from fedmbo_ray.registry import (
     Component,
@@ -128,6 +128,11 @@ def component_at(root: Any, fields: dict[str, Any], keys: list[str]) -> Componen
         if component is not None and isinstance(name, str) and name in component.registry:
             cls = component.registry[name]
     return component
+
+
+def changes(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = EXECUTION) -> list[str]:
+    """The key paths at which two resolved configs differ, but for those that are free to."""
+    return [path for path in differences(old, new) if path not in free]
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from fedmbo_ray.checkpoints import Record, RunFolder, write_atomically
 from fedmbo_ray.command import Parser, guarded
 from fedmbo_ray.config import EXECUTION, RunConfig
 from fedmbo_ray.experiment import run
-from fedmbo_ray.loading import changed, differences, read_config, read_yaml
+from fedmbo_ray.loading import changed, changes, read_config, read_yaml
 from fedmbo_ray.profiling import Profile, sampled
 from fedmbo_ray.progress import RunProgress, figures
 from fedmbo_ray.registry import ConfigError, construct
@@ -68,7 +68,7 @@ def continued(folder: RunFolder, args: argparse.Namespace) -> RunConfig:
         raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
     old = construct(RunConfig, read_yaml(folder.config_file))
     config = construct(RunConfig, changed(read_yaml(args.file or folder.config_file), args.overrides))
-    other = [path for path in differences(old.resolved(), config.resolved()) if path not in EXECUTION]
+    other = changes(old.resolved(), config.resolved())
     if other:
         raise ConfigError(
             f"--resume must keep the run's config, but these keys are new: {', '.join(other)}; "

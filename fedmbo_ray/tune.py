@@ -9,23 +9,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
-from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.checkpoints import to_yaml, write_atomically
 from fedmbo_ray.command import Parser, guarded
 from fedmbo_ray.config import EXECUTION
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.loading import changed, differences, read_yaml
+from fedmbo_ray.loading import changed, changes, read_yaml
 from fedmbo_ray.placement import alive, placeable, total
 from fedmbo_ray.registry import ConfigError, choices
 from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep, read_sweep
-from fedmbo_ray.sweeps.dimensions import corners, label, short_names
+from fedmbo_ray.sweeps.dimensions import corners, short, short_names
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked, ranking_table
-from fedmbo_ray.tracking import Following, Tracker
+from fedmbo_ray.tracking.following import Following
+from fedmbo_ray.tracking.tracker import Tracker
 
 QUICKSTART = Path(__file__).parent.parent / "tune_configs" / "quickstart.yaml"
 
@@ -85,7 +85,7 @@ def continued(args: argparse.Namespace, folder: SweepFolder) -> Sweep:
         *EXECUTION,
         *(f"tune.{key}" for key in ("concurrency", "time_budget", "retries", "cpus_per_trial", "tracking_uri")),
     )
-    other = [path for path in differences(old.plain(), new.plain()) if path not in free]
+    other = changes(old.plain(), new.plain(), free)
     if other:
         raise ConfigError(f"--resume must keep the sweep, but these keys are new: {', '.join(other)}")
     return new
@@ -139,7 +139,7 @@ def dry_run(sweep: Sweep) -> None:
     console, points, tune = Console(), sweep.points(), sweep.tune
     table = Table(*["", *short_names([each.path for each in sweep.dims])])
     for number, point in enumerate(points or []):
-        table.add_row(str(number), *(label({"": value})[1:] for value in point.values()))
+        table.add_row(str(number), *map(short, point.values()))
     if points is None:
         for each in sweep.dims:
             console.print(f"{each.path}: {each.kind} {list(each.values)}", highlight=False)
@@ -165,13 +165,13 @@ def finish(sweep: Sweep, folder: SweepFolder, console: Console) -> dict[str, Any
     for each in failed:
         print(f"trial {each.name} ({each.label}) failed: {each.reason}", file=sys.stderr)
     console.print(ranking_table(trials, sweep.tune, 5))
-    seconds = sum(run.records()[-1]["wall_seconds"] for trial in folder.trials() for run in trial.runs if run.records())
+    seconds = sum(last["wall_seconds"] for trial in folder.trials() for last in trial.lasts())
     print(f"the trials' own time adds up to {seconds:.0f} s", file=sys.stderr)
     best = trials[0] if trials and trials[0].score is not None else None
     if best is None:
         return None
     config = sweep.config(best.point)
-    write_atomically(folder.best_file, yaml.safe_dump(config.resolved(), sort_keys=False, allow_unicode=True).encode())
+    write_atomically(folder.best_file, to_yaml(config.resolved()))
     print(f"best config: python -m fedmbo_ray.run {folder.best_file}", file=sys.stderr)
     return {"trial": best.name, "point": best.point, "score": best.score, "failed": len(failed), "trials": len(trials)}
 

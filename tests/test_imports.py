@@ -19,7 +19,6 @@ ORDER = [
     ["lower", "hypergradients", "outer"],
     ["algorithms"],
     ["checkpoints"],
-    ["models"],
     ["profiling", "placement"],
     ["backends"],
     ["config", "command"],

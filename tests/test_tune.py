@@ -26,7 +26,8 @@ from fedmbo_ray.loading import changed, read_config, read_yaml
 from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked
-from fedmbo_ray.tracking import Following, Tracker
+from fedmbo_ray.tracking.following import Following
+from fedmbo_ray.tracking.tracker import Tracker
 
 CONFIGS = Path(__file__).parent.parent / "tune_configs"
 SMALL = [
@@ -260,7 +261,7 @@ def test_the_best_model_can_be_loaded_and_knows_what_was_learned(tmp_path: Path,
     folder = reference(sweep, tmp_path / "sweeps/a")
     tracker = Tracker(sweep, folder, "a test")
     tracker.conclude()
-    (logged,) = tracker.client.search_logged_models([tracker.experiment_id])
+    (logged,) = tracker.client.search_logged_models([tracker.pages.experiment_id])
     assert logged.source_run_id == tracker.runs[ranked(folder, sweep.tune)[0].name].run_id
     model = mlflow.pyfunc.load_model(logged.model_uri)
     assert model.metadata.signature is not None

@@ -9,74 +9,17 @@ from pydantic import Field
 from fedmbo_ray.config import RunConfig, Section, Share
 from fedmbo_ray.loading import changed, read_yaml
 from fedmbo_ray.placement import Resources
-from fedmbo_ray.registry import Component, ConfigError, Count, Positive, Registry, at, construct, settings
-from fedmbo_ray.rng import stream
-from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners, dimensions, grid, placed, require_known
-
-
-@settings
-class Grid:
-    """Every combination of the values; nothing is drawn."""
-
-    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point]:
-        drawn = next((each for each in dims if not each.counted), None)
-        if drawn is not None:
-            raise ConfigError(f"search=grid goes through lists ({{grid: […]}}), but {drawn.path} is {drawn.kind!r}")
-        return grid(dims, 1, stream(seed, "search"))
-
-
-@settings
-class Random:
-    """`samples` independent draws; with each, every combination of what is given as a grid."""
-
-    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point]:
-        return grid(dims, samples, stream(seed, "search"))
-
-
-@settings
-class Optuna:
-    """`samples` points, each proposed by Optuna (TPE) from what the finished ones scored."""
-
-    def points(self, dims: list[Dimension], samples: int, seed: int) -> None:
-        counted = next((each for each in dims if each.counted), None)
-        if counted is not None:
-            raise ConfigError(f"search=optuna needs choice in place of grid, but {counted.path} is a grid")
-
-
-SEARCHES = Registry("search", "searches", ("points",), {"grid": Grid, "random": Random, "optuna": Optuna})
-
-
-@settings
-class Fifo:
-    """Every trial runs to its end."""
-
-
-@settings
-class Asha:
-    """Successive halving without waiting: at 1, η, η², … times `grace` rounds the best 1/η of the trials go on."""
-
-    grace: Count = 20
-    reduction: Annotated[Count, Ge(2)] = 3  # η
-
-
-@settings
-class Pbt:
-    """Population-based training: every `interval` rounds a trial of the last quarter copies one of the first.
-
-    It then perturbs the dimensions' values. All dimensions must be such that a run can go on with another value.
-    """
-
-    interval: Count = 50
-
-
-SCHEDULERS = Registry("scheduler", "schedulers", (), {"fifo": Fifo, "asha": Asha, "pbt": Pbt})
+from fedmbo_ray.registry import ConfigError, Count, Positive, at, construct
+from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners, dimensions, placed, require_known
+from fedmbo_ray.sweeps.schedulers import AnyScheduler, Fifo
+from fedmbo_ray.sweeps.searches import AnySearch, Random
 
 
 class TuneSection(Section):
     """How a sweep searches, on what, and where it is recorded."""
 
-    search: Annotated[Any, Component(SEARCHES)] = Field(default_factory=Random)
-    scheduler: Annotated[Any, Component(SCHEDULERS)] = Field(default_factory=Fifo)
+    search: AnySearch = Field(default_factory=Random)
+    scheduler: AnyScheduler = Field(default_factory=Fifo)
     samples: Count = 1  # draws of what is not a grid
     seeds: Count = 1  # runs of a point; its score is their mean
     metric: str = "upper_loss"  # of a record; upper_loss is on validation data, test figures are for the end
@@ -117,10 +60,14 @@ class Sweep(NamedTuple):
             raise ConfigError("an actor in a sweep must ask for some CPU or GPU, but asks for none", "clients")
         return [own, *[actor] * (clients.actors * self.tune.seeds)]
 
+    @property
+    def seed(self) -> int:
+        return self.config(next(corners(self.dims))).seed
+
     def points(self) -> list[Point] | None:
         """The points to run, None where each depends on the scores of others."""
         with at("tune"), at("search"):
-            return self.tune.search.points(self.dims, self.tune.samples, self.config(next(corners(self.dims))).seed)
+            return self.tune.search.points(self.dims, self.tune.samples, self.seed)
 
     def examples(self) -> list[Point]:
         """The points to run or, where they are not known, the extremes of every dimension."""

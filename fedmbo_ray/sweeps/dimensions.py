@@ -122,9 +122,8 @@ def corners(dims: list[Dimension]) -> Iterator[Point]:
 
 def label(point: Point) -> str:
     """A short name: each key by as many of its last parts as tell it from the others."""
-    return " ".join(
-        f"{name}={_short(value)}" for name, value in zip(short_names(list(point)), point.values(), strict=True)
-    )
+    names = short_names(list(point))
+    return " ".join(f"{name}={short(point[path])}" for name, path in zip(names, point, strict=True)) or "as it is"
 
 
 def short_names(paths: list[str]) -> list[str]:
@@ -141,7 +140,7 @@ def _ends(path: str, tail: str) -> bool:
     return path == tail or path.endswith(f".{tail}")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     if isinstance(value, dict):
         return str(value.get("name", value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,7 +3,6 @@
 Everything about a sweep is read from here: its progress, its result, and what MLflow is told.
 """
 
-import fcntl
 import json
 import re
 import shutil
@@ -15,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder, write_atomically
+from fedmbo_ray.checkpoints import FolderDamaged, Record, RunFolder, held, to_yaml, write_atomically
+from fedmbo_ray.loading import read_yaml
 from fedmbo_ray.sweeps.dimensions import Point, label
 
-STATUSES = ("finished", "stopped", "diverged", "failed")
+DONE = ("finished", "stopped", "diverged")  # how a trial ends for good
+STATUSES = (*DONE, "failed")
 
 
 class TrialFolder:
@@ -44,7 +43,7 @@ class TrialFolder:
 
     @property
     def label(self) -> str:
-        return label(self.point) or "as it is"
+        return label(self.point)
 
     def begin(self, point: Point) -> None:
         """Make room for a point's runs; what another point has left here is cleared away."""
@@ -63,11 +62,14 @@ class TrialFolder:
         ending = read_json(self.ending_file)
         if ending is not None:
             return ending["status"]
-        lasts = [records[-1] if records else {} for records in (run.records() for run in self.runs)]
-        statuses = {last.get("status") for last in lasts}
+        statuses = [last.get("status") for last in self.lasts()]
         if "diverged" in statuses:
             return "diverged"
-        return "finished" if statuses == {"finished"} and len(lasts) == self.seeds else "running"
+        return "finished" if statuses == ["finished"] * self.seeds else "running"
+
+    @property
+    def done(self) -> bool:
+        return self.status in DONE
 
     @property
     def reason(self) -> str:
@@ -75,7 +77,11 @@ class TrialFolder:
         ending = read_json(self.ending_file)
         if ending is not None:
             return ending["reason"]
-        return next((run.records()[-1]["reason"] for run in self.runs if "reason" in (run.records() or [{}])[-1]), "")
+        return next((last["reason"] for last in self.lasts() if "reason" in last), "")
+
+    def lasts(self) -> list[Record]:
+        """The last record of each run that has one."""
+        return [records[-1] for records in (run.records() for run in self.runs) if records]
 
     def system(self) -> list[Record]:
         """What its process took, record by record."""
@@ -92,7 +98,7 @@ class TrialFolder:
 
 
 class SweepFolder:
-    """`sweep.yaml`, `trials/`, `best.yaml`, and what Ray Tune keeps for itself in `tune/`."""
+    """`sweep.yaml`, `trials/`, `best.yaml`, and an `identity` by which MLflow knows it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,22 +120,17 @@ class SweepFolder:
 
     @contextmanager
     def claimed(self, plain: dict[str, Any]) -> Iterator[None]:
-        """Held by the one process that works here; the claim goes when the process does."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderInUse(f"another process is at work in {self.path}") from None
+        """Held by the one process that works here, the sweep written down."""
+        with held(self.path):
             if not self.identity_file.exists():
                 write_atomically(self.identity_file, uuid.uuid4().hex.encode())
-            write_atomically(self.sweep_file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).encode())
+            write_atomically(self.sweep_file, to_yaml(plain))
             yield
 
     @cached_property
     def seeds(self) -> int:
         """How many runs a trial is to have."""
-        return int(read_yaml_file(self.sweep_file)["tune"]["seeds"])
+        return int(read_yaml(self.sweep_file)["tune"]["seeds"])
 
     def trial(self, name: str) -> TrialFolder:
         return TrialFolder(self.path / "trials" / name, self.seeds)
@@ -147,10 +148,10 @@ def means(runs: list[list[Record]]) -> list[Record]:
 
 
 def mean(records: list[Record]) -> Record:
-    numbers = {key for key, value in records[0].items() if isinstance(value, int | float)}
-    numbers = {key for key in numbers if all(isinstance(record.get(key), int | float) for record in records)}
-    found = {key: statistics.fmean(record[key] for record in records) for key in records[0] if key in numbers}
-    return {**found, "round": records[0]["round"]}
+    numbers = [key for key in records[0] if all(isinstance(record.get(key), int | float) for record in records)]
+    return {key: statistics.fmean(record[key] for record in records) for key in numbers} | {
+        "round": records[0]["round"]
+    }
 
 
 def read_json(path: Path) -> Any:
@@ -161,7 +162,3 @@ def read_json(path: Path) -> Any:
         return None
     except ValueError:
         raise FolderDamaged(f"{path} is not JSON") from None
-
-
-def read_yaml_file(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())

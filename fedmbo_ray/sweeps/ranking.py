@@ -21,7 +21,7 @@ class Standing(NamedTuple):
 
     @property
     def label(self) -> str:
-        return label(self.point) or "as it is"
+        return label(self.point)
 
 
 def standing(trial: TrialFolder, metric: str) -> Standing:

@@ -19,13 +19,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
-from fedmbo_ray.config import EXECUTION, RunConfig
+from fedmbo_ray.config import RunConfig
 from fedmbo_ray.experiment import MakeBackend, in_process, run
-from fedmbo_ray.loading import differences
+from fedmbo_ray.loading import changes, read_yaml
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.sweeps.config import Pbt, Sweep, make_sweep
+from fedmbo_ray.sweeps.config import Sweep, make_sweep
 from fedmbo_ray.sweeps.dimensions import Point
-from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean, read_yaml_file
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean
 
 PROCESS = psutil.Process()
 PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still holds is free
@@ -35,12 +35,12 @@ def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str, numbers: 
     """Called by Ray Tune in a process of its own, with the point that it has chosen for this trial."""
     sweep, point = make_sweep(plain), config["point"]
     folder = SweepFolder(Path(out)).trial(trial_name(tune.get_context().get_trial_id(), point, numbers))
-    if folder.point == point and folder.status in ("finished", "stopped", "diverged"):
+    if folder.point == point and folder.done:
         for record in folder.records():  # halving compares others with it
             tune.report(report_of(sweep, [record]))
         return
     folder.begin(point)
-    copies = isinstance(sweep.tune.scheduler, Pbt)
+    copies = sweep.tune.scheduler.copies
     if copies and (given := tune.get_checkpoint()) is not None:
         adopt(sweep, folder, given)
     told = min((run.saved_round() for run in folder.runs), default=-1) if copies else -1  # its age must not fall
@@ -111,7 +111,7 @@ def together(sweep: Sweep, point: Any, folder: TrialFolder, stack: ExitStack) ->
 
 def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Any:
     """The records of a run, from where it was left; nothing of one that has ended is computed again."""
-    if folder.has_run() and changes(folder, config):
+    if folder.has_run() and changes(read_yaml(folder.config_file), config.resolved()):
         shutil.rmtree(folder.path)
     known = folder.records()
     if known and "status" in known[-1]:
@@ -126,12 +126,6 @@ def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) 
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
-
-
-def changes(folder: RunFolder, config: RunConfig) -> list[str]:
-    """In what a folder's run differs from a config, where it matters to the result."""
-    found = differences(read_yaml_file(folder.config_file), config.resolved())
-    return [path for path in found if path not in EXECUTION]
 
 
 def backend_of(config: RunConfig, seed: int) -> MakeBackend:

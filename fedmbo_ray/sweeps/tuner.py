@@ -11,22 +11,16 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune import Callback
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
-from ray.tune.search.optuna import OptunaSearch
 from rich.console import Console
 
 from fedmbo_ray.driver import start_ray
-from fedmbo_ray.sweeps.config import Asha, Fifo, Pbt, Sweep
-from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners
+from fedmbo_ray.sweeps.config import Sweep
+from fedmbo_ray.sweeps.dimensions import Dimension, Point
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
 from fedmbo_ray.sweeps.progress import SweepProgress
 from fedmbo_ray.sweeps.trial import numbered, run_trial, trial_name
 
-QUIET = {
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-}
+QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "RAY_AIR_NEW_OUTPUT": "0"}
 
 
 def run_sweep(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
@@ -53,10 +47,10 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
 def left(sweep: Sweep, folder: SweepFolder, points: list[Point]) -> dict[int, Point]:
     """The points still to run, by number; a scheduler that compares trials is told of those that have ended, too."""
     trials = [folder.trial(numbered(number)) for number in range(len(points))]
-    if isinstance(sweep.tune.scheduler, Pbt):  # its trials change their points
+    if sweep.tune.scheduler.copies:  # its trials change their points
         points = [trial.point or point for trial, point in zip(trials, points, strict=True)]
-    done = [trial.status in ("finished", "stopped", "diverged") for trial in trials]
-    everything = not all(done) and not isinstance(sweep.tune.scheduler, Fifo)
+    done = [trial.done for trial in trials]
+    everything = not all(done) and sweep.tune.scheduler.compares
     return {number: point for number, point in enumerate(points) if everything or not done[number]}
 
 
@@ -76,12 +70,12 @@ def tuner(
         tune_config=tune.TuneConfig(
             metric="score",
             mode=section.mode,
-            search_alg=optuna(sweep, folder) if waiting is None else None,
-            scheduler=scheduler(sweep),
+            search_alg=proposer(sweep, folder),
+            scheduler=section.scheduler.make(space(sweep), sweep.rounds),
             num_samples=section.samples if waiting is None else 1,
             max_concurrent_trials=section.concurrency,
             time_budget_s=section.time_budget,
-            reuse_actors=not isinstance(section.scheduler, Pbt),  # a process that is kept would hold the trial's folder
+            reuse_actors=not section.scheduler.copies,  # a process that is kept would hold the trial's folder
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -97,29 +91,19 @@ def group(sweep: Sweep, config: dict[str, Any]) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory(sweep.bundles(sweep.config(config["point"])), strategy="PACK")
 
 
-def scheduler(sweep: Sweep) -> Any:
-    chosen = sweep.tune.scheduler
-    if isinstance(chosen, Asha):
-        grace = min(chosen.grace, sweep.rounds)
-        return ASHAScheduler("round", max_t=sweep.rounds, grace_period=grace, reduction_factor=chosen.reduction)
-    if isinstance(chosen, Pbt):
-        space = {"point": {each.path: domain(each) for each in sweep.dims}}
-        return PopulationBasedTraining("round", perturbation_interval=chosen.interval, hyperparam_mutations=space)
-    return FIFOScheduler()
+def space(sweep: Sweep) -> dict[str, Any]:
+    """The dimensions as Ray Tune has them."""
+    return {"point": {each.path: domain(each) for each in sweep.dims}}
 
 
 def domain(dim: Dimension) -> Any:
-    """A dimension as Ray Tune has it."""
-    kind = "choice" if dim.kind == "grid" else dim.kind
-    return tune.choice(list(dim.values)) if kind == "choice" else getattr(tune, kind)(*dim.values)
+    return tune.choice(list(dim.values)) if dim.kind in ("grid", "choice") else getattr(tune, dim.kind)(*dim.values)
 
 
-def optuna(sweep: Sweep, folder: SweepFolder) -> OptunaSearch:
+def proposer(sweep: Sweep, folder: SweepFolder) -> Any:
     """It begins with the points that it has proposed before; trials that have ended are told again, not run."""
     known = [{f"point/{path}": value for path, value in trial.point.items()} for trial in folder.trials()]
-    space = {"point": {each.path: domain(each) for each in sweep.dims}}
-    seed = sweep.config(next(corners(sweep.dims))).seed + len(known)  # not the same proposals once more
-    return OptunaSearch(space, "score", sweep.tune.mode, points_to_evaluate=known or None, seed=seed)
+    return sweep.tune.search.proposer(space(sweep), sweep.tune.mode, sweep.seed, known)
 
 
 class Observer(Callback):

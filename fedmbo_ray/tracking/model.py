@@ -1,5 +1,6 @@
 """What a run has learned, as a torch module that can be kept, loaded and served without this package."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -35,3 +36,22 @@ def model_of(task: Task, folder: RunFolder) -> tuple[nn.Module, Any] | None:
     standardize = Standardize(data.mean, data.std)  # type: ignore[attr-defined]
     shape = task.test.inputs.shape[1:]
     return nn.Sequential(standardize, classifier).eval(), np.zeros((2, *shape), dtype=np.float32)
+
+
+def log_model(uri: str, run_id: str, module: nn.Module, example: Any) -> None:
+    """Keep a module in MLflow as a graph, with its signature."""
+    import mlflow
+    import mlflow.pytorch
+
+    output = module(torch.from_numpy(example)).detach().numpy()
+    mlflow.set_tracking_uri(uri)
+    with warnings.catch_warnings(), mlflow.start_run(run_id=run_id):
+        warnings.simplefilter("ignore")
+        mlflow.pytorch.log_model(
+            module,
+            name="model",
+            signature=mlflow.models.infer_signature(example, output),
+            input_example=example,
+            pip_requirements=[f"torch=={torch.__version__.split('+')[0]}"],
+            serialization_format="pt2",
+        )

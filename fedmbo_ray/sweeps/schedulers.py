@@ -1,0 +1,69 @@
+"""Which trials go on, and which are stopped or changed on the way."""
+
+from typing import Annotated, Any, ClassVar, Protocol
+
+from annotated_types import Ge
+
+from fedmbo_ray.registry import Component, Count, Registry, settings
+
+
+class Scheduler(Protocol):
+    compares: ClassVar[bool]  # whether a trial's fate depends on others, so that it must hear of those that have ended
+    copies: ClassVar[bool]  # whether a trial may go on from another's checkpoint, at a new point
+
+    def make(self, space: dict[str, Any], rounds: int) -> Any:
+        """Ray Tune's scheduler by `score` and `round`, on a space of its own domains, for trials of so many rounds."""
+        ...
+
+
+@settings
+class Fifo:
+    """Every trial runs to its end."""
+
+    compares: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+
+    def make(self, space: dict[str, Any], rounds: int) -> Any:
+        from ray.tune.schedulers import FIFOScheduler
+
+        return FIFOScheduler()
+
+
+@settings
+class Asha:
+    """Successive halving without waiting: at 1, η, η², … times `grace` rounds the best 1/η of the trials go on."""
+
+    compares: ClassVar[bool] = True
+    copies: ClassVar[bool] = False
+
+    grace: Count = 20
+    reduction: Annotated[Count, Ge(2)] = 3  # η
+
+    def make(self, space: dict[str, Any], rounds: int) -> Any:
+        from ray.tune.schedulers import ASHAScheduler
+
+        grace = min(self.grace, rounds)
+        return ASHAScheduler("round", max_t=rounds, grace_period=grace, reduction_factor=self.reduction)
+
+
+@settings
+class Pbt:
+    """Population-based training: every `interval` rounds a trial of the last quarter copies one of the first.
+
+    It then perturbs the dimensions' values. All dimensions must be such that a run can go on with another value.
+    """
+
+    compares: ClassVar[bool] = True
+    copies: ClassVar[bool] = True
+
+    interval: Count = 50
+
+    def make(self, space: dict[str, Any], rounds: int) -> Any:
+        from ray.tune.schedulers import PopulationBasedTraining
+
+        return PopulationBasedTraining("round", perturbation_interval=self.interval, hyperparam_mutations=space)
+
+
+SCHEDULERS = Registry("scheduler", "schedulers", ("make",), {"fifo": Fifo, "asha": Asha, "pbt": Pbt})
+
+AnyScheduler = Annotated[Scheduler, Component(SCHEDULERS)]

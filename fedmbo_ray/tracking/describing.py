@@ -1,0 +1,124 @@
+"""What MLflow is told about a run besides its figures: parameters, data, surroundings, and descriptions with links."""
+
+import contextlib
+import getpass
+import json
+import platform
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fedmbo_ray import __version__
+from fedmbo_ray.config import DataConfig, RunConfig
+from fedmbo_ray.datasets import data_root, load
+from fedmbo_ray.sweeps.dimensions import Point
+from fedmbo_ray.sweeps.ranking import Standing
+
+PACKAGES = ("ray", "torch", "torchvision", "mlflow", "numpy")
+
+
+def parameters(config: RunConfig, point: Point) -> dict[str, Any]:
+    """Key paths and values; what the point chooses stands as it was chosen."""
+    values = {path: value for path, value in point.items() if not isinstance(value, dict)}
+    return {key: value for key, value in flat(config.resolved()).items() if not _within(key, values)} | values
+
+
+def _within(key: str, paths: Iterable[str]) -> bool:
+    return any(key == path or key.startswith(f"{path}.") for path in paths)
+
+
+def flat(fields: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Key paths and values."""
+    found: dict[str, Any] = {}
+    for key, value in fields.items():
+        here = f"{path}{key}"
+        found |= flat(value, f"{here}.") if isinstance(value, dict) else {here: value}
+    return found
+
+
+def data_set(config: DataConfig) -> Any:
+    """A run's data set, as MLflow has it."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag  # MLflow takes seconds to import
+
+    data = load(config.name, config.root or data_root())
+    profile = {"train": len(data.train_targets), "test": len(data.test_targets), "classes": data.num_classes}
+    source = json.dumps({"name": config.name})
+    entity = Dataset(config.name, data.digest[:32], "local", source, profile=json.dumps(profile))
+    return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
+
+
+@cache
+def surroundings() -> dict[str, str]:
+    """Where and with what a run was made."""
+    found = {f"version.{name}": version(name) for name in PACKAGES}
+    found |= {"version.fedmbo_ray": __version__, "version.python": platform.python_version()}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        here = Path(__file__).parent
+        said = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        found["mlflow.source.git.commit"] = said.stdout.strip()
+    return found | {"host": platform.node()}
+
+
+def user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "unknown"
+
+
+class Pages:
+    """Addresses of an experiment's pages, behind that of the user interface."""
+
+    def __init__(self, experiment_id: str) -> None:
+        self.experiment_id = experiment_id
+
+    def run(self, run_id: str) -> str:
+        return f"#/experiments/{self.experiment_id}/runs/{run_id}"
+
+    def artifact(self, run_id: str, name: str) -> str:
+        return f"{self.run(run_id)}/artifacts/{name}"
+
+    def curves(self, run_ids: list[str], metric: str) -> str:
+        """A metric of several runs against their rounds."""
+        keys = f"metric={_quoted(metric)}&plot_metric_keys={_quoted([metric])}&plot_layout=%7B%7D"
+        return f"#/metric?{self._several(run_ids)}&{keys}&x_axis=step&y_axis_scale=log"
+
+    def comparison(self, run_ids: list[str]) -> str:
+        return f"#/compare-runs?{self._several(run_ids)}"
+
+    def _several(self, run_ids: list[str]) -> str:
+        return f"runs={_quoted(run_ids)}&experiments={_quoted([self.experiment_id])}"
+
+
+def _quoted(value: Any) -> str:
+    return quote(json.dumps(value))
+
+
+def trial_note(pages: Pages, run_id: str, label: str) -> str:
+    config = f"[config]({pages.artifact(run_id, 'config.yaml')})"
+    return f"{label}\n\nIts {config} is what `python -m fedmbo_ray.run config.yaml` repeats."
+
+
+def sweep_note(pages: Pages, run_ids: dict[str, str], trials: list[Standing], metric: str, command: str) -> str:
+    """Its best trial, where to look, the command; `run_ids` are those of the trials, and of the sweep under ""."""
+    shown = [run_ids[each.name] for each in trials[:20]]
+    parts = [
+        f"[{metric} against rounds]({pages.curves(shown, metric)}), [comparison]({pages.comparison(shown)})",
+        ranking_rows(trials[:5], metric),
+        f"`{command}`",
+    ]
+    if trials and trials[0].score is not None:
+        best, config = trials[0], f"[its config]({pages.artifact(run_ids[''], 'best.yaml')})"
+        page = f"[{best.label}]({pages.run(run_ids[best.name])})"
+        parts.insert(0, f"Best of {len(trials)} trials: {page} with {metric} {best.score:.5g}, {config}.")
+    return "\n\n".join(parts)
+
+
+def ranking_rows(trials: list[Standing], metric: str) -> str:
+    """A table in Markdown."""
+    rows = [f"| {each.name} | {each.label} | {each.score} | {each.round} | {each.status} |" for each in trials]
+    return "\n".join([f"| trial | point | {metric} | round | status |", "|---|---|---|---|---|", *rows])
