@@ -1,7 +1,9 @@
 """What a backend computes: one kernel on blocks of slots."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -9,7 +11,7 @@ from torch.func import vmap
 from fedmbo_ray.data import ClientData, Draw, Integers, Trait
 from fedmbo_ray.data import Clients as Cohort
 from fedmbo_ray.layers import Looking, layered
-from fedmbo_ray.oracles import Gradient, Tensors
+from fedmbo_ray.oracles import Gradient, Tensors, stacks_all
 from fedmbo_ray.rng import Seeds, fold
 
 Draws = Draw | tuple[Draw | Integers | Trait, ...]
@@ -44,6 +46,8 @@ class Backend(Protocol):
 
 def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
     """What a block's clients compute: their batches, then the kernel on all of them at once."""
+    if isinstance(job.kernel, Gradient) and stacks_all(problem):
+        return run_together(problem, data, [(job, block)], device)[0]
     batches = draw_batches(data, job.draw, block, device)
     shared = tuple(arg.to(device) for arg in job.shared)
     each = tuple(rows.to(device) for rows in block.each)
@@ -60,6 +64,41 @@ def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: to
     if job.own and [out.shape for out in outputs[uploaded:]] != [rows.shape for rows in each[len(each) - job.own :]]:
         raise ValueError(f"a kernel must return its {job.own} own row(s), each of its shape, after what it uploads")
     return tuple(out.sum(0) if job.summed and i < uploaded else out for i, out in enumerate(outputs))
+
+
+def run_together(
+    problem: Any, data: ClientData, calls: list[tuple[Job, Block]], device: torch.device
+) -> list[tuple[Tensor, ...]]:
+    """Blocks with the same gradient and draw, maybe of several runs, in one call; for problems that stack all.
+
+    Each result has the bits that it would have alone.
+    """
+    (job, block), sizes = calls[0], [len(block.clients) for _, block in calls]
+    clients, seeds = (np.concatenate([block[i] for _, block in calls]) for i in (0, 1))
+    batches = draw_batches(data, job.draw, Block(clients, seeds, ()), device)
+    shared = [torch.stack(parts).to(device) for parts in zip(*(job.shared for job, _ in calls), strict=True)]
+    if job.summed and not block.each:  # one point for all slots of a block: their samples make one batch
+        gradients = job.kernel.rows(problem, batch_of_each(batches, sizes), *shared)
+        return [tuple(size * part[i] for part in gradients) for i, size in enumerate(sizes)]
+    rows = [part.repeat_interleave(torch.tensor(sizes), 0) for part in shared]
+    each = [torch.cat(parts).to(device) for parts in zip(*(block.each for _, block in calls), strict=True)]
+    gradients = job.kernel.rows(problem, batches, *rows, *each)
+    parts = [cut(part, sizes, Tensor.sum) if job.summed else part.split(sizes) for part in gradients]
+    return list(zip(*parts, strict=True))
+
+
+def batch_of_each(batches: Any, sizes: list[int]) -> Any:
+    """The samples of so many slots each as the batch of one slot; of a tuple of batches, part by part."""
+    if not hasattr(batches, "merged"):
+        return tuple(batch_of_each(part, sizes) for part in batches)
+    return type(batches)(*(torch.stack(cut(field, sizes, Tensor.mean)) for field in batches))
+
+
+def cut(rows: Tensor, sizes: list[int], reduce: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
+    """Rows in groups of the given sizes, each reduced to one."""
+    if len(set(sizes)) == 1:
+        return list(reduce(rows.unflatten(0, (len(sizes), sizes[0])), 1))
+    return [reduce(part, 0) for part in rows.split(sizes)]
 
 
 def draw_batches(data: ClientData, draw: Draws, block: Block, device: torch.device) -> Any:

@@ -66,6 +66,7 @@ class RecordConfig(Section):
     """How often a run reports and saves itself."""
 
     every: Count = 10  # rounds between two records
+    averaged: tuple[str, ...] = ()  # exact figures whose mean over all rounds so far is recorded, as mean_<figure>
     loss_samples: Count = 5000  # samples behind lower_loss and upper_loss, spread evenly over clients
     checkpoint_every: Count = 50  # rounds between two checkpoints
     checkpoints_kept: Count = 2

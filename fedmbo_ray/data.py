@@ -69,6 +69,10 @@ class Draw:
         """How many batches each client uses."""
         return self.count.of(clients) if isinstance(self.count, Trait) else np.full(len(clients), self.height)
 
+    def total(self, clients: Clients) -> int:
+        """How many batches they use together."""
+        return int(self.batches(clients).sum()) if isinstance(self.count, Trait) else self.height * len(clients)
+
 
 class Batch(NamedTuple):
     """Labelled samples; `rows` are their numbers in the whole data set, `weights` add up to one."""
@@ -193,8 +197,7 @@ class ArrayClients:
     def samples(self, clients: Clients, draw: Draw) -> int:
         if draw.size is None:
             return int((self.splits[draw.split].size[clients] * draw.batches(clients)).sum())
-        own = isinstance(draw.count, Trait)
-        return draw.size * (int(draw.batches(clients).sum()) if own else draw.height * len(clients))
+        return draw.size * draw.total(clients)
 
     def take(self, rows: NDArray[np.int64], weights: Tensor, device: torch.device) -> Batch:
         inputs = torch.from_numpy(self.inputs.take(rows, axis=0)).to(device)

@@ -19,6 +19,7 @@ from fedmbo_ray.config import RunConfig
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import Federation, Meter, RunFailed
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.registry import ConfigError, choices
 from fedmbo_ray.rng import stream
 
 State = dict[str, Tensor]
@@ -61,6 +62,7 @@ class _Run:
         self.config, self.task, self.federation, self.folder = config, task, federation, folder
         self.started, self.saved_seconds = time.monotonic(), 0.0
         self.round, self.state, self.meter = 0, self._initial_state(), Meter()
+        self.sums = dict.fromkeys(config.record.averaged, 0.0)
 
     def _initial_state(self) -> State:
         x, y = self.task.problem.init(stream(self.config.seed, "init"))
@@ -75,6 +77,7 @@ class _Run:
         try:
             while self.round < self.config.rounds and reason is None and not stop():
                 state = self._next_state()
+                self._add_up()
                 reason = diverged(state, self.config.record.explosion)
                 self.round, self.state, self.meter = self.round + 1, state, replace(self.federation.meter)
                 tick(self.round)
@@ -122,7 +125,7 @@ class _Run:
             "floats_up": meter.floats_up,
             "floats_down": meter.floats_down,
             "dropped": meter.dropped,
-            **jsonable({"waited": meter.waited, **self._figures(x, y)}),
+            **jsonable({"waited": meter.waited, **self._figures(x, y), **self._means()}),
             "wall_seconds": round(self._seconds(), 3),
             **ending,
         }
@@ -132,8 +135,26 @@ class _Run:
 
     def _figures(self, x: Tensor, y: Tensor) -> dict[str, float]:
         with torch.no_grad():
-            exact = self.task.problem.metrics(x, y, self.task.test)
+            exact = self.task.problem.metrics(x, y, self.task.test) | self._own_figures()
             return exact if "lower_loss" in exact else {**self._losses(x, y), **exact}
+
+    def _own_figures(self) -> dict[str, float]:
+        algorithm = self.config.algorithm
+        return algorithm.figures(self.state, self.round) if hasattr(algorithm, "figures") else {}
+
+    def _add_up(self) -> None:
+        """Add the figures at the current point to the sums over rounds."""
+        if self.config.record.averaged:
+            with torch.no_grad():
+                now = self.task.problem.metrics(self.state["x"], self.state["y"], self.task.test)
+            for name in self.config.record.averaged:
+                if name not in now:
+                    raise ConfigError(f"unknown figure {name!r}; {choices(name, list(now))}", "record", "averaged")
+                self.sums[name] += now[name]
+
+    def _means(self) -> dict[str, float]:
+        """Of figures over the points of all rounds so far, that of the record not among them."""
+        return {f"mean_{name}": total / self.round if self.round else math.nan for name, total in self.sums.items()}
 
     def _losses(self, x: Tensor, y: Tensor) -> dict[str, float]:
         """Mean losses on the same samples at every record: equally many of each client, of 1000 clients at most."""
@@ -160,6 +181,7 @@ class _Run:
             "round": self.round,
             "state": self.state,
             "meter": self.meter.state(),
+            "sums": self.sums,
             "seconds": self._seconds(),
         }
         self.folder.save(checkpoint, self.config.record.checkpoints_kept)
@@ -177,14 +199,14 @@ class _Run:
             )
         self.round, self.state = checkpoint["round"], checkpoint["state"]
         self.meter, self.federation.meter = Meter(**checkpoint["meter"]), Meter(**checkpoint["meter"])
-        self.saved_seconds = checkpoint["seconds"]
+        self.saved_seconds, self.sums = checkpoint["seconds"], checkpoint.get("sums", self.sums)
         return self.folder.rewind(min(self.round, self.config.rounds - 1))
 
 
 def diverged(state: State, limit: float) -> str | None:
     """Why a state is no longer worth continuing, None if it is."""
     for name, value in state.items():
-        size = float(value.abs().max()) if value.numel() else 0.0
+        size = float(torch.linalg.vector_norm(value, math.inf)) if value.numel() else 0.0
         if not math.isfinite(size):
             return f"{name} is not finite"
         if size > limit and name in ("x", "y"):

@@ -50,6 +50,13 @@ class Gradient:
         ys = y.expand(slots(batches), -1).detach().requires_grad_()
         return torch.autograd.grad(self.total(problem, batches, x, ys, *rest), ys)[0]
 
+    def rows(self, problem: Any, batches: Any, *args: Tensor) -> tuple[Tensor, ...]:
+        """For every slot at arguments of its own, where the problem takes stacks."""
+        wrt = self.wrt if isinstance(self.wrt, tuple) else (self.wrt,)
+        points = [args[i].detach().requires_grad_() for i in wrt]
+        total = self.total(problem, batches, *(points[wrt.index(i)] if i in wrt else arg for i, arg in enumerate(args)))
+        return torch.autograd.grad(total, points, allow_unused=True, materialize_grads=True)
+
     def sum(self, problem: Any, batches: Any, shared: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> Tensors:
         """The sum over the slots of a block, of gradients in shared arguments."""
         if layered(problem):
@@ -82,6 +89,11 @@ class Gradient:
         else:  # none of the points enters
             gradients = tuple(map(torch.zeros_like, points))
         return gradients if isinstance(self.wrt, tuple) else gradients[0]
+
+
+def stacks_all(problem: Any) -> bool:
+    """Whether losses take x in stacks, too."""
+    return getattr(problem, "stacks_all", False)
 
 
 def losses(loss: Callable[..., Tensor], problem: Any, x: Tensor, ys: Tensor, batches: Any) -> Tensor:

@@ -20,11 +20,12 @@ from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, changes, read_yaml
 from fedmbo_ray.placement import alive, placeable, total
 from fedmbo_ray.registry import ConfigError, choices
-from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep, read_sweep
+from fedmbo_ray.sweeps.config import STANDARD, Sweep, SweepFields, make_sweep, read_sweep, scaled
 from fedmbo_ray.sweeps.dimensions import corners, short, short_names
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked, ranking_table
 from fedmbo_ray.tracking.following import Following
+from fedmbo_ray.tracking.study import StudyRun
 from fedmbo_ray.tracking.tracker import Tracker
 
 QUICKSTART = Path(__file__).parent.parent / "tune_configs" / "quickstart.yaml"
@@ -46,6 +47,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser("fedmbo_ray.tune", "Sweep a YAML config whose values may be search dimensions.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a sweep, and changes to it")
     parser.add_argument("--out", type=Path, help="the sweep's folder (default: sweeps/<name>-<time>)")
+    parser.add_argument(
+        "--scale", default=STANDARD, help="one of the file's section `scales` (default: the file as it is)"
+    )
     parser.add_argument("--resume", action="store_true", help="continue the sweep in --out, or the last of this name")
     parser.add_argument("--dry-run", action="store_true", help="show the trials and whether there is room, start none")
     parser.add_argument("--json", action="store_true", help="print the best trial, and nothing else, on stdout")
@@ -59,7 +63,7 @@ def prepare(args: argparse.Namespace) -> tuple[Sweep, SweepFolder]:
         return continued(args, folder), folder
     if folder.has_sweep():
         raise ConfigError(f"{folder.path} already holds a sweep: continue it with --resume or choose another --out")
-    return read_sweep(args.file or QUICKSTART, args.overrides), folder
+    return read_sweep(args.file or QUICKSTART, args.overrides, args.scale), folder
 
 
 def folder_of(args: argparse.Namespace) -> SweepFolder:
@@ -78,9 +82,13 @@ def continued(args: argparse.Namespace, folder: SweepFolder) -> Sweep:
     """The sweep to go on with: the folder's own, which only keys that don't change results may differ from."""
     if not folder.has_sweep():
         raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
+    fields = scaled(read_yaml(args.file or folder.sweep_file), args.scale)
+    return continued_with(folder, make_sweep(changed(fields, args.overrides, SweepFields)))
+
+
+def continued_with(folder: SweepFolder, new: Sweep) -> Sweep:
+    """The new sweep, if it may go on where the folder's own was left."""
     old = make_sweep(read_yaml(folder.sweep_file))
-    fields = read_yaml(args.file or folder.sweep_file)
-    new = make_sweep(changed(fields, args.overrides, SweepFields))
     free = (
         *EXECUTION,
         *(f"tune.{key}" for key in ("concurrency", "time_budget", "retries", "cpus_per_trial", "tracking_uri")),
@@ -96,7 +104,7 @@ def check_metric(sweep: Sweep) -> None:
     config = sweep.config(next(corners(sweep.dims)))
     in_process = config.model_copy(update={"clients": config.clients.model_copy(update={"backend": "in_process"})})
     record = next(iter(run(in_process)))
-    known = [key for key, value in record.items() if isinstance(value, int | float)]
+    known = [key for key, value in record.items() if isinstance(value, int | float | None)]
     if sweep.tune.metric not in known:
         raise ConfigError(
             f"must be a figure of a record, but got {sweep.tune.metric!r}; {choices(sweep.tune.metric, known)}",
@@ -158,29 +166,32 @@ def dry_run(sweep: Sweep) -> None:
         print(f"it can never be placed: {error}")
 
 
-def finish(sweep: Sweep, folder: SweepFolder, console: Console) -> dict[str, Any] | None:
-    """Write down the best trial and tell what came out; returns it in figures, None if no trial has a score."""
+def finish(sweep: Sweep, folder: SweepFolder) -> dict[str, Any] | None:
+    """Write down the best trial; returns it in figures, None if no trial has a score."""
     trials = ranked(folder, sweep.tune)
     failed = [each for each in trials if each.status == "failed"]
     for each in failed:
         print(f"trial {each.name} ({each.label}) failed: {each.reason}", file=sys.stderr)
-    console.print(ranking_table(trials, sweep.tune, 5))
-    seconds = sum(last["wall_seconds"] for trial in folder.trials() for last in trial.lasts())
-    print(f"the trials' own time adds up to {seconds:.0f} s", file=sys.stderr)
     best = trials[0] if trials and trials[0].score is not None else None
     if best is None:
         return None
     config = sweep.config(best.point)
     write_atomically(folder.best_file, to_yaml(config.resolved()))
-    print(f"best config: python -m fedmbo_ray.run {folder.best_file}", file=sys.stderr)
     return {"trial": best.name, "point": best.point, "score": best.score, "failed": len(failed), "trials": len(trials)}
 
 
-def tell_where(tracker: Tracker, there: bool, folder: SweepFolder) -> None:
+def tell(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
+    """What came out."""
+    console.print(ranking_table(ranked(folder, sweep.tune), sweep.tune, 5))
+    seconds = sum(last["wall_seconds"] for trial in folder.trials() for last in trial.lasts())
+    print(f"the trials' own time adds up to {seconds:.0f} s", file=sys.stderr)
+    if folder.best_file.exists():
+        print(f"best config: python -m fedmbo_ray.run {folder.best_file}", file=sys.stderr)
+
+
+def tell_where(tracker: Tracker) -> None:
     """How to look at what MLflow has."""
-    if not there:
-        print(f"MLflow at {tracker.uri} stayed away: continue with --out {folder.path} --resume", file=sys.stderr)
-    elif tracker.uri.startswith("http"):
+    if tracker.uri.startswith("http"):
         print(f"MLflow: {tracker.uri}/{tracker.page}", file=sys.stderr)
     else:
         ui = f"mlflow ui --host 127.0.0.1 --backend-store-uri {tracker.uri}"
@@ -195,7 +206,7 @@ def main(words: list[str] | None = None) -> int:
         nonlocal folder
         args, stdout = parse(words), sys.stdout
         if args.dry_run:
-            dry_run(read_sweep(args.file or QUICKSTART, args.overrides))
+            dry_run(read_sweep(args.file or QUICKSTART, args.overrides, args.scale))
             return 0
         sys.stdout = sys.stderr
         sweep, folder = prepare(args)
@@ -212,15 +223,22 @@ def main(words: list[str] | None = None) -> int:
     return guarded(work, hint)
 
 
-def run_and_record(sweep: Sweep, folder: SweepFolder, command: str) -> dict[str, Any]:
+def run_and_record(sweep: Sweep, folder: SweepFolder, command: str, study: StudyRun | None = None) -> dict[str, Any]:
     """Run a sweep to its end with MLflow following it; returns its best trial in figures."""
     from fedmbo_ray.sweeps.tuner import run_sweep  # Ray takes seconds to import
 
-    console, tracker = Console(stderr=True), Tracker(sweep, folder, command)
+    console, tracker = Console(stderr=True), Tracker(sweep, folder, command, study)
     with folder.claimed(sweep.plain()), Following(tracker) as following:
         run_sweep(sweep, folder, console)
-        best = finish(sweep, folder, console)
-        tell_where(tracker, following.conclude(), folder)
+        best = finish(sweep, folder)
+        if study is None:
+            tell(sweep, folder, console)
+        if not following.conclude():
+            print(f"MLflow at {tracker.uri} stayed away: continue with --out {folder.path} --resume", file=sys.stderr)
+        elif study is None:
+            tell_where(tracker)
+        else:
+            study.predict(tracker)
     if best is None:
         raise RunFailed("no trial of the sweep has a score: all have diverged or failed")
     return best

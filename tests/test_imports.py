@@ -25,9 +25,11 @@ ORDER = [
     ["loading", "building"],
     ["experiment", "progress"],
     ["driver"],
-    ["sweeps"],
+    ["sweeps", "moments"],
+    ["studies"],
     ["tracking"],
     ["run", "tune", "catalog"],
+    ["study"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from fedmbo_ray.algorithms.adafbio import AdaFBiO
 from fedmbo_ray.algorithms.aggitd import AggITD
 from fedmbo_ray.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.algorithms.draws import HypergradientDraws, LowerDraws
 from fedmbo_ray.algorithms.e_aipod import EAiPOD
 from fedmbo_ray.algorithms.f2sa import F2SA
 from fedmbo_ray.algorithms.fedbio import FedBiO, FedBiOAcc
@@ -25,6 +26,8 @@ State = dict[str, Tensor]
 
 
 class Algorithm(Protocol):
+    """May also have ``figures(state, rounds)``: numbers by name for the record after so many rounds."""
+
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> State: ...
 
     def round(self, clients: Clients, state: State) -> State:
@@ -64,6 +67,8 @@ ALGORITHMS = Registry(
         "sustain": SUSTAIN,
         "mrbo": MRBO,
         "f2sa": F2SA,
+        "hypergradient_draws": HypergradientDraws,
+        "lower_draws": LowerDraws,
     },
 )
 

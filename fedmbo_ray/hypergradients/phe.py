@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedmbo_ray.cards import PAPER, Card, Cost
@@ -43,8 +44,9 @@ class PHE:
             if not len(active):
                 break
             cohort = clients.sample(len(active))
-            active, lost = np.split(active, [len(cohort)])
-            p[active] -= clients.map(hessian_yy, cohort, x, y, each=p[active], draw=train) / smoothness
+            active, lost = active[: len(cohort)], active[len(cohort) :]
+            rows = torch.from_numpy(active)
+            p[rows] -= clients.map(hessian_yy, cohort, x, y, each=p[rows], draw=train) / smoothness
             depth[lost] = -1
         cohort = clients.sample(int((depth >= 0).sum()))
         p = p[depth >= 0][: len(cohort)]

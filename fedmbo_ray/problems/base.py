@@ -44,7 +44,9 @@ class Problem(Protocol):
     `upper` and `lower` are means over the batch's samples, free of randomness and of branching on
     values, so that they can be vmapped over clients and differentiated twice. A problem whose losses also
     take stacks (y of shape (n, q) and batches with a first axis of n slots, giving n losses) may say so
-    with ``stacks = True``: that spares the vmap, which is most of the time of a small model.
+    with ``stacks = True``: that spares the vmap, which is most of the time of a small model. If x may be a stack as
+    well, a row does not depend on the others even in its last bit, and merging batches is taking the mean of their
+    fields, ``stacks_all = True`` lets several runs compute their clients in one call.
     """
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:

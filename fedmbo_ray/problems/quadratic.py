@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.cards import OURS, Card
@@ -13,6 +14,8 @@ from fedmbo_ray.data import Batch, Clients, Draw, Federated
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.registry import Count, NonNegative, Positive, settings
 from fedmbo_ray.rng import Floats, Seeds, draw_seeds, fold, normals, stream
+
+MOST_STORED = 2_000_000  # floats that describe clients; those that would take more are made on demand
 
 
 class LowerBatch(NamedTuple):
@@ -43,7 +46,7 @@ class Quadratic:
 
     Every sample's Hessian lies between μI and ℓI, as the theory asks (per sample, not only in the mean).
     Clients come in pairs that deviate from the mean by ±: the means over clients are known exactly for
-    any number of clients, and no client is stored. All noise has a fixed length, so its variances are
+    any number of clients, and millions of them need not be stored. All noise has a fixed length, so its variances are
     known exactly, too.
     """
 
@@ -51,6 +54,7 @@ class Quadratic:
 
     needs_data: ClassVar[bool] = False
 
+    seed: Annotated[int, Ge(0)] | None = None  # of the clients and of x⁰; None: that of the run
     upper_dim: Count = 4  # p
     lower_dim: Count = 4  # q
     strong_convexity: Positive = 0.3  # μ
@@ -80,7 +84,7 @@ class Quadratic:
         return self.hessian_spread + self.hessian_noise
 
     def build(self, seed: int, num_clients: int, data: Federated | None = None) -> Task:
-        problem = QuadraticProblem(self, seed, num_clients)
+        problem = QuadraticProblem(self, seed if self.seed is None else self.seed, num_clients)
         return Task(problem, QuadraticClients(problem), None)
 
 
@@ -92,7 +96,7 @@ class QuadraticProblem:
     seed: int
     num_clients: int
 
-    stacks = True
+    stacks = stacks_all = True
 
     @cached_property
     def mean_lower(self) -> LowerBatch:
@@ -116,6 +120,17 @@ class QuadraticProblem:
         r = 0.5 * (t @ t + spread) + 0.5 * s.upper_curvature * (u @ u + 0.25 * spread)
         return UpperBatch(torch.from_numpy(t), torch.from_numpy(s.upper_curvature * u), torch.tensor(r))
 
+    @property
+    def stored(self) -> bool:
+        p, q = self.settings.upper_dim, self.settings.lower_dim
+        return self.num_clients * (q * (q + p + 2) + p) <= MOST_STORED
+
+    @cached_property
+    def deviations(self) -> tuple[Floats, ...]:
+        """By how much each client's A, B, c, t and u differ from the mean."""
+        clients = np.arange(self.num_clients)
+        return (*made_lower(self, clients), *made_upper(self, clients))
+
     @cached_property
     def client_seed(self) -> Seeds:
         """The seed (as an array of one) that all clients' parameters come from."""
@@ -124,6 +139,7 @@ class QuadraticProblem:
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """x⁰ at distance √p from the minimiser of the convex case, y⁰ = y*(x⁰)."""
         A, B, c = self.mean_lower
+        rng = rng if self.settings.seed is None else stream(self.seed, "quadratic", "start")
         direction = rng.standard_normal(self.settings.upper_dim)
         S = torch.linalg.solve(A, B)  # y* = S x + A⁻¹c when s(x) = x
         hessian = self.settings.upper_curvature * torch.eye(len(direction), dtype=S.dtype) + S.T @ S
@@ -136,17 +152,22 @@ class QuadraticProblem:
         return x + self.settings.nonconvexity * torch.sin(x) if self.settings.nonconvexity else x
 
     def lower(self, x: Tensor, y: Tensor, batch: LowerBatch) -> Tensor:
-        Ay, Bs = (batch.A @ y.unsqueeze(-1)).squeeze(-1), batch.B @ self.s(x)
+        Ay, Bs = product(batch.A, y), product(batch.B, self.s(x))
         return (y * (0.5 * Ay - Bs - batch.c)).sum(-1)
 
     def upper(self, x: Tensor, y: Tensor, batch: UpperBatch) -> Tensor:
         rho = self.settings.upper_curvature
         return (y * (0.5 * y - batch.t)).sum(-1) + (x * (0.5 * rho * x - batch.u)).sum(-1) + batch.r
 
+    @cached_property
+    def inverse(self) -> Tensor:
+        """Ā⁻¹."""
+        return torch.linalg.inv(self.mean_lower.A)
+
     def y_star(self, x: Tensor) -> Tensor:
         """y*(x) = Ā⁻¹(B̄ s(x) + c̄)."""
-        A, B, c = self.mean_lower
-        return torch.linalg.solve(A, B @ self.s(x) + c)
+        _, B, c = self.mean_lower
+        return self.inverse @ (B @ self.s(x) + c)
 
     def value(self, x: Tensor) -> Tensor:
         """Φ(x)."""
@@ -161,7 +182,7 @@ class QuadraticProblem:
         A, _, _ = self.mean_lower
         g = y - self.mean_upper.t
         if terms is None:
-            v = torch.linalg.solve(A, g)
+            v = self.inverse @ g
         else:
             v, power = torch.zeros_like(g), g / (smoothness or self.settings.smoothness)
             for _ in range(terms):
@@ -170,8 +191,8 @@ class QuadraticProblem:
 
     def jacobian(self, x: Tensor) -> Tensor:
         """∇²_xy g(x, y), of shape (p, q)."""
-        slope = 1 + self.settings.nonconvexity * torch.cos(x)
-        return -(slope[:, None] * self.mean_lower.B.T)
+        B = self.mean_lower.B.T
+        return -(1 + self.settings.nonconvexity * torch.cos(x))[:, None] * B if self.settings.nonconvexity else -B
 
     def sample_variance(self, x: Tensor, y: Tensor) -> float:
         """σ_{g,1}²: E‖∇_y g_i(x, y; ζ) − ∇_y g_i(x, y)‖² over one sample ζ of any client."""
@@ -190,13 +211,20 @@ class QuadraticProblem:
         return total / self.num_clients
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
+        y_star = self.y_star(x)
+        gradient, error = self.surrogate(x, y_star), y - y_star
         return {
             "lower_loss": float(self.lower(x, y, self.mean_lower)),
             "upper_loss": float(self.upper(x, y, self.mean_upper)),
-            "test_loss": float(self.value(x)),
-            "hypergradient_norm_sq": float(self.hypergradient(x).square().sum()),
-            "lower_error_sq": float((y - self.y_star(x)).square().sum()),
+            "test_loss": float(self.upper(x, y_star, self.mean_upper)),
+            "hypergradient_norm_sq": float(gradient @ gradient),
+            "lower_error_sq": float(error @ error),
         }
+
+
+def product(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """Row by row, so that the bits of a row don't depend on how many there are."""
+    return (matrices * vectors.unsqueeze(-2)).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -215,7 +243,7 @@ class QuadraticClients:
 
     def samples(self, clients: Clients, draw: Draw) -> int:
         """All that a client has counts as one sample: it is an expectation."""
-        return (draw.size or 1) * int(draw.batches(clients).sum())
+        return (draw.size or 1) * draw.total(clients)
 
     def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> LowerBatch | UpperBatch:
         batches = lower_batches if draw.split == "train" else upper_batches
@@ -237,8 +265,17 @@ def lower_batches(problem: QuadraticProblem, clients: Clients, seeds: Seeds, siz
     return LowerBatch(*(mean + part for mean, part in zip(problem.mean_lower, deviations, strict=True)))
 
 
-def lower_deviations(problem: QuadraticProblem, clients: Clients) -> tuple[Floats, Floats, Floats]:
+def lower_deviations(problem: QuadraticProblem, clients: Clients) -> tuple[Floats, ...]:
     """A_i − Ā, B_i − B̄, c_i − c̄."""
+    return tuple(part[clients] for part in problem.deviations[:3]) if problem.stored else made_lower(problem, clients)
+
+
+def upper_deviations(problem: QuadraticProblem, clients: Clients) -> tuple[Floats, ...]:
+    """t_i − t̄, u_i − ū."""
+    return tuple(part[clients] for part in problem.deviations[3:]) if problem.stored else made_upper(problem, clients)
+
+
+def made_lower(problem: QuadraticProblem, clients: Clients) -> tuple[Floats, ...]:
     s, (p, q) = problem.settings, (problem.settings.upper_dim, problem.settings.lower_dim)
     pair, sign = _pairs(problem, clients)
     A = _sphere(fold(pair, 0), 1, (q, q), s.hessian_spread, symmetric=True)
@@ -250,13 +287,17 @@ def lower_deviations(problem: QuadraticProblem, clients: Clients) -> tuple[Float
 def upper_batches(problem: QuadraticProblem, clients: Clients, seeds: Seeds, size: int | None) -> UpperBatch:
     """Means over `size` samples of t_i + e, ρu_i + e' with ‖(e, e')‖ = σ_f."""
     s, (p, q) = problem.settings, (problem.settings.upper_dim, problem.settings.lower_dim)
-    pair, sign = _pairs(problem, clients)
     t_bar, u_bar = problem.mean_upper.t.numpy(), problem.mean_upper.u.numpy() / s.upper_curvature
-    t = t_bar + sign[:, None] * _sphere(fold(pair, 3), 1, (q,), s.heterogeneity)
-    u = u_bar + sign[:, None] * _sphere(fold(pair, 4), 1, (p,), 0.5 * s.heterogeneity)
+    t, u = (mean + part for mean, part in zip((t_bar, u_bar), upper_deviations(problem, clients), strict=True))
     r = 0.5 * (t**2).sum(1) + 0.5 * s.upper_curvature * (u**2).sum(1)
     e = _sphere(fold(seeds, 3), size, (q + p,), s.gradient_noise)
     return UpperBatch(*map(torch.from_numpy, (t + e[:, :q], s.upper_curvature * u + e[:, q:], r)))
+
+
+def made_upper(problem: QuadraticProblem, clients: Clients) -> tuple[Floats, ...]:
+    s, (pair, sign) = problem.settings, _pairs(problem, clients)
+    t = _sphere(fold(pair, 3), 1, (s.lower_dim,), s.heterogeneity)
+    return sign[:, None] * t, sign[:, None] * _sphere(fold(pair, 4), 1, (s.upper_dim,), 0.5 * s.heterogeneity)
 
 
 def _pairs(problem: QuadraticProblem, clients: Clients) -> tuple[Seeds, Floats]:

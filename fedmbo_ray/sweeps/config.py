@@ -1,5 +1,6 @@
 """The typed form of a sweep: a run config with dimensions in place of values, and a section `tune`."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -9,7 +10,7 @@ from pydantic import Field
 from fedmbo_ray.config import RunConfig, Section, Share
 from fedmbo_ray.loading import changed, read_yaml
 from fedmbo_ray.placement import Resources
-from fedmbo_ray.registry import ConfigError, Count, Positive, at, construct
+from fedmbo_ray.registry import ConfigError, Count, Positive, at, choices, construct
 from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners, dimensions, placed, require_known
 from fedmbo_ray.sweeps.schedulers import AnyScheduler, Fifo
 from fedmbo_ray.sweeps.searches import AnySearch, Random
@@ -36,6 +37,7 @@ class SweepFields(RunConfig):
     """The keys of a sweep file."""
 
     tune: TuneSection = TuneSection()
+    scales: dict[str, dict[str, Any]] = Field(default_factory=dict)  # key paths and their values, by --scale
 
 
 class Sweep(NamedTuple):
@@ -87,14 +89,26 @@ def _asked(**amounts: float) -> Resources:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def read_sweep(path: Path | None, overrides: list[str]) -> Sweep:
+STANDARD = "standard"  # the scale of a sweep as its file has it
+
+
+def read_sweep(path: Path | None, overrides: list[str], scale: str = STANDARD) -> Sweep:
     """The sweep in a YAML file, changed by `key.path=value` words; raises ConfigError for anything it can't do."""
-    return make_sweep(changed(read_yaml(path), overrides, SweepFields))
+    return make_sweep(changed(scaled(read_yaml(path), scale), overrides, SweepFields))
+
+
+def scaled(fields: dict[str, Any], scale: str) -> dict[str, Any]:
+    """The fields with the changes that their section `scales` has for a scale."""
+    scales = {STANDARD: {}, **(fields.get("scales") or {})}
+    if scale not in scales:
+        raise ConfigError(f"unknown scale {scale!r}; {choices(scale, list(scales))}")
+    words = [f"{path}={json.dumps(value)}" for path, value in (scales[scale] or {}).items()]
+    return changed({key: value for key, value in fields.items() if key != "scales"}, words, SweepFields)
 
 
 def make_sweep(fields: dict[str, Any]) -> Sweep:
     fields = dict(fields)
-    section = fields.pop("tune", None)
+    section, _ = fields.pop("tune", None), fields.pop("scales", None)
     if not isinstance(section, dict | None):
         raise ConfigError(f"must be a mapping, but is {section!r}", "tune")
     with at("tune"):
@@ -112,5 +126,7 @@ def check(sweep: Sweep) -> None:
     except ConfigError:
         require_known(sweep.fields)
         raise
+    if sweep.tune.scheduler.copies and any(each.kind == "zip" for each in sweep.dims):
+        raise ConfigError("this scheduler changes values one by one, which a zip forbids", "tune", "scheduler")
     for point in sweep.examples():
         sweep.bundles(sweep.config(point))

@@ -12,7 +12,8 @@ from fedmbo_ray.registry import ConfigError, choices, is_number
 
 Point = dict[str, Any]  # a value for every dimension, by its key path
 BOUNDS = ("uniform", "loguniform", "randint", "lograndint", "quniform", "qloguniform")
-KINDS = ("grid", "choice", *BOUNDS)
+LISTS = ("grid", "zip", "choice")
+KINDS = (*LISTS, *BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Dimension:
     @property
     def counted(self) -> bool:
         """Whether a sweep goes through all values, rather than drawing some."""
-        return self.kind == "grid"
+        return self.kind in ("grid", "zip")
 
     def draw(self, rng: np.random.Generator) -> Any:
         """A value at random."""
-        if self.kind in ("grid", "choice"):
+        if self.kind in LISTS:
             return self.values[int(rng.integers(len(self.values)))]
         low, high = self.values[:2]
         logarithmic = "log" in self.kind
@@ -42,7 +43,7 @@ class Dimension:
 
     def extremes(self) -> tuple[Any, ...]:
         """Values that a config must be able to take, if it can take any in between."""
-        if self.kind in ("grid", "choice"):
+        if self.kind in LISTS:
             return self.values
         low, high = self.values[:2]
         return (low, high - 1) if "int" in self.kind else (low, high)
@@ -54,7 +55,7 @@ def dimension(path: str, kind: str, given: Any) -> Dimension:
     if kind not in BOUNDS:
         if not isinstance(given, list) or not given:
             raise ConfigError(f"must be a list of values, but got {given!r}", *keys)
-        if any(value in given[:i] for i, value in enumerate(given)):
+        if kind != "zip" and any(value in given[:i] for i, value in enumerate(given)):
             raise ConfigError(f"must list each value once, but got {given!r}", *keys)
         return Dimension(path, kind, tuple(given))
     names = "[low, high, quantum]" if kind.startswith("q") else "[low, high]"
@@ -100,24 +101,40 @@ def _placed(fields: dict[str, Any], point: Point, path: str) -> dict[str, Any]:
     }
 
 
+def axes(dims: list[Dimension]) -> list[list[Point]]:
+    """What is to be gone through: each grid by itself, all zips together."""
+    zips = [each for each in dims if each.kind == "zip"]
+    if len({len(each.values) for each in zips}) > 1:
+        lengths = ", ".join(f"{each.path} has {len(each.values)}" for each in zips)
+        raise ConfigError(f"zips go together, so that all must have as many values, but {lengths}")
+    together = [
+        dict(zip((each.path for each in zips), row, strict=True)) for row in zip(*(z.values for z in zips), strict=True)
+    ]
+    return [
+        together if each.kind == "zip" else [{each.path: value} for value in each.values]
+        for each in dims
+        if each.kind == "grid" or each in zips[:1]
+    ]
+
+
 def grid(dims: list[Dimension], samples: int, rng: np.random.Generator) -> list[Point]:
     """All combinations of what is to be gone through; with each, `samples` draws of everything else."""
-    whole = [each for each in dims if each.counted]
     points = []
     for _ in range(samples):
-        for values in itertools.product(*(each.values for each in whole)):
-            chosen = dict(zip((each.path for each in whole), values, strict=True))
+        for parts in itertools.product(*axes(dims)):
+            chosen = {path: value for part in parts for path, value in part.items()}
             points.append({each.path: chosen[each.path] if each.counted else each.draw(rng) for each in dims})
     return points
 
 
 def corners(dims: list[Dimension]) -> Iterator[Point]:
     """Points that show whether a config takes every dimension's values: each dimension's extremes, one by one."""
-    first = {each.path: each.extremes()[0] for each in dims}
+    sides = axes(dims) + [[{each.path: value} for value in each.extremes()] for each in dims if not each.counted]
+    first = {path: value for side in sides for path, value in side[0].items()}
     yield first
-    for each in dims:
-        for value in each.extremes()[1:]:
-            yield {**first, each.path: value}
+    for side in sides:
+        for part in side[1:]:
+            yield {**first, **part}
 
 
 def label(point: Point) -> str:

@@ -122,8 +122,7 @@ class SweepFolder:
     def claimed(self, plain: dict[str, Any]) -> Iterator[None]:
         """Held by the one process that works here, the sweep written down."""
         with held(self.path):
-            if not self.identity_file.exists():
-                write_atomically(self.identity_file, uuid.uuid4().hex.encode())
+            new_identity(self.identity_file)
             write_atomically(self.sweep_file, to_yaml(plain))
             yield
 
@@ -138,6 +137,12 @@ class SweepFolder:
     def trials(self) -> list[TrialFolder]:
         """Those that have begun."""
         return [self.trial(each.parent.name) for each in sorted((self.path / "trials").glob("*/point.json"))]
+
+
+def new_identity(file: Path) -> None:
+    """Give a folder a name of its own, unless it has one."""
+    if not file.exists():
+        write_atomically(file, uuid.uuid4().hex.encode())
 
 
 def means(runs: list[list[Record]]) -> list[Record]:

@@ -48,7 +48,9 @@ class Optuna:
     def points(self, dims: list[Dimension], samples: int, seed: int) -> None:
         counted = next((each for each in dims if each.counted), None)
         if counted is not None:
-            raise ConfigError(f"search=optuna needs choice in place of grid, but {counted.path} is a grid")
+            raise ConfigError(
+                f"search=optuna needs choice in place of {counted.kind}, but {counted.path} is a {counted.kind}"
+            )
 
     def proposer(self, space: dict[str, Any], mode: str, seed: int, known: list[dict[str, Any]]) -> Any:
         from ray.tune.search.optuna import OptunaSearch

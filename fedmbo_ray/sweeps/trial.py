@@ -17,10 +17,11 @@ import ray
 from ray import tune
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from fedmbo_ray.backends.lockstep import Shared, advance
 from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
 from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import MakeBackend, in_process, run
+from fedmbo_ray.experiment import MakeBackend, run
 from fedmbo_ray.loading import changes, read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.sweeps.config import Sweep, make_sweep
@@ -94,16 +95,18 @@ def report_of(sweep: Sweep, records: list[Record]) -> dict[str, Any]:
 
 def together(sweep: Sweep, point: Any, folder: TrialFolder, stack: ExitStack) -> Iterator[list[Record]]:
     """The records of all seeds, side by side; a run that has ended stays at its last."""
-    configs = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)]
-    pooled = configs[0].clients.backend == "ray"  # then seeds have actors of their own, and compute at the same time
-    workers = stack.enter_context(ThreadPoolExecutor(len(configs) if pooled else 1))
-    runs = [records_of(config, folder.run(seed), backend_of(config, seed)) for seed, config in enumerate(configs)]
+    configs, shared = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)], Shared()
+    runs = [
+        records_of(config, folder.run(seed), pool_of(config, seed) if pooled(config) else shared)
+        for seed, config in enumerate(configs)
+    ]
     for each in runs:
         stack.callback(each.close)
-    lasts: list[Record] = list(workers.map(next, runs))
+    step = at_once(len(runs), stack) if pooled(configs[0]) else advance
+    lasts: list[Record] = step(runs)
     while True:
         yield lasts
-        following = list(workers.map(lambda each: next(each, None), runs))
+        following = step(runs)
         if all(record is None for record in following):
             return
         lasts = [last if record is None else record for last, record in zip(lasts, following, strict=True)]
@@ -128,10 +131,19 @@ def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) 
             time.sleep(0.5)
 
 
-def backend_of(config: RunConfig, seed: int) -> MakeBackend:
-    """This process, or a pool of actors in the room that the trial has reserved for this seed."""
-    if config.clients.backend == "in_process":
-        return in_process
+def pooled(config: RunConfig) -> bool:
+    """Whether every seed has actors of its own, and computes while the others do."""
+    return config.clients.backend == "ray"
+
+
+def at_once(count: int, stack: ExitStack) -> Any:
+    """As `advance`, for runs that compute elsewhere."""
+    workers = stack.enter_context(ThreadPoolExecutor(count))
+    return lambda runs: list(workers.map(lambda run: next(run, None), runs))
+
+
+def pool_of(config: RunConfig, seed: int) -> MakeBackend:
+    """A pool of actors in the room that the trial has reserved for this seed."""
     return lambda task: pool(config, task, seed)
 
 

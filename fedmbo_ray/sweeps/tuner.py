@@ -15,12 +15,12 @@ from rich.console import Console
 
 from fedmbo_ray.driver import start_ray
 from fedmbo_ray.sweeps.config import Sweep
-from fedmbo_ray.sweeps.dimensions import Dimension, Point
+from fedmbo_ray.sweeps.dimensions import LISTS, Dimension, Point
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
 from fedmbo_ray.sweeps.progress import SweepProgress
 from fedmbo_ray.sweeps.trial import numbered, run_trial, trial_name
 
-QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "RAY_AIR_NEW_OUTPUT": "0"}
+QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 
 
 def run_sweep(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
@@ -97,7 +97,7 @@ def space(sweep: Sweep) -> dict[str, Any]:
 
 
 def domain(dim: Dimension) -> Any:
-    return tune.choice(list(dim.values)) if dim.kind in ("grid", "choice") else getattr(tune, dim.kind)(*dim.values)
+    return tune.choice(list(dim.values)) if dim.kind in LISTS else getattr(tune, dim.kind)(*dim.values)
 
 
 def proposer(sweep: Sweep, folder: SweepFolder) -> Any:

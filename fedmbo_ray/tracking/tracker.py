@@ -5,10 +5,7 @@ of the server, so that a picture can be continued by anybody at any time: nothin
 nothing is told twice.
 """
 
-import logging
-import os
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedmbo_ray.building import build_task
 from fedmbo_ray.checkpoints import Record, to_yaml
@@ -21,38 +18,45 @@ from fedmbo_ray.tracking.describing import (
     flat,
     parameters,
     ranking_rows,
-    surroundings,
     sweep_note,
     trial_note,
-    user,
 )
+from fedmbo_ray.tracking.experiment import Experiment
 from fedmbo_ray.tracking.model import log_model, model_of
 
-ENVIRONMENT = {  # a server that is away is to be found out soon; we try again ourselves
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
 BATCH = 900  # metrics in one request; MLflow takes a thousand
 
 
-def default_uri() -> str:
-    return f"sqlite:///{Path('mlflow.db').absolute()}"
+class Above(Protocol):
+    """A study that a sweep is a part of."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def run_id(self, experiment: Experiment) -> str:
+        """Of the run that the sweep's stands below."""
+        ...
 
 
 class Tracker:
     """Brings MLflow up to date with a sweep's folder; every method may fail, and be called again."""
 
-    def __init__(self, sweep: Sweep, folder: SweepFolder, command: str) -> None:
-        os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
-        self.sweep, self.folder, self.command = sweep, folder, command
-        self.uri = sweep.tune.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
-        self.client: Any = None
-        self.pages = Pages("")
+    def __init__(self, sweep: Sweep, folder: SweepFolder, command: str, study: "Above | None" = None) -> None:
+        self.sweep, self.folder, self.command, self.study = sweep, folder, command, study
+        self.experiment = Experiment(sweep.tune.experiment or folder.name, sweep.tune.tracking_uri)
         self.runs: dict[str, Shown] = {}
+
+    @property
+    def uri(self) -> str:
+        return self.experiment.uri
+
+    @property
+    def client(self) -> Any:
+        return self.experiment.client
+
+    @property
+    def pages(self) -> Pages:
+        return self.experiment.pages
 
     @property
     def page(self) -> str:
@@ -61,52 +65,24 @@ class Tracker:
 
     def connect(self) -> None:
         """Find the experiment and the runs that it has of this sweep, or make them."""
-        from mlflow import MlflowClient  # takes seconds to import
-
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
-        self.client = self.client or MlflowClient(self.uri)
-        name = self.sweep.tune.experiment or self.folder.name
-        found = self.client.get_experiment_by_name(name)
-        self.pages = Pages(found.experiment_id if found is not None else self._create_experiment(name))
-        for run in self._existing():
+        self.experiment.connect()
+        for run in self.experiment.runs(f"tags.`fedmbo.sweep` = '{self.folder.identity}'"):
             self.runs[run.data.tags["fedmbo.key"]] = Shown.of(run)
         if "" not in self.runs:
-            self.runs[""] = self._create("", self.folder.path.name, None, {})
+            above = self.study.run_id(self.experiment) if self.study is not None else None
+            self.runs[""] = self._create("", self.folder.path.name, above, {})
         if not self.runs[""].described:
             self._describe_sweep(self.runs[""])
 
-    def _create_experiment(self, name: str) -> str:
-        place = Path("mlartifacts").absolute().as_uri() if self.uri.startswith("sqlite:") else None
-        kind = {"mlflow.experimentKind": "custom_model_development"}  # or the pages are those for language models
-        return self.client.create_experiment(name, artifact_location=place, tags=kind)
-
-    def _existing(self) -> list[Any]:
-        runs, token = [], None
-        while True:
-            found = self.client.search_runs(
-                [self.pages.experiment_id],
-                f"tags.`fedmbo.sweep` = '{self.folder.identity}'",
-                max_results=1000,
-                page_token=token,
-            )
-            runs += list(found)
-            token = found.token
-            if not token:
-                return runs
-
     def _create(self, key: str, name: str, parent: str | None, tags: dict[str, str]) -> "Shown":
-        everywhere = {"fedmbo.sweep": self.folder.identity, "fedmbo.key": key, "mlflow.source.name": "fedmbo_ray.tune"}
-        everywhere |= {"mlflow.source.type": "LOCAL", "mlflow.user": user(), **surroundings()}
-        nested = {"mlflow.parentRunId": parent} if parent else {}
-        return Shown.of(
-            self.client.create_run(self.pages.experiment_id, tags=everywhere | nested | tags, run_name=name)
-        )
+        known_by = {"fedmbo.sweep": self.folder.identity, "fedmbo.key": key, "mlflow.source.name": "fedmbo_ray.tune"}
+        of_study = {"fedmbo.study": self.study.identity} if self.study is not None else {}
+        return Shown.of(self.experiment.create(name, parent, known_by | of_study | tags))
 
     def _describe_sweep(self, parent: "Shown") -> None:
         self.client.log_text(parent.run_id, self.folder.sweep_file.read_text(), "sweep.yaml")
         space = {each.path: f"{each.kind} {list(each.values)}" for each in self.sweep.dims}
-        self._log_params(parent.run_id, space | flat({"tune": self.sweep.plain()["tune"]}))
+        self.experiment.log_params(parent.run_id, space | flat({"tune": self.sweep.plain()["tune"]}))
         self._note_described(parent)
 
     def update(self) -> None:
@@ -153,20 +129,13 @@ class Tracker:
         self.client.log_text(run_id, to_yaml(config.resolved()).decode(), "config.yaml")
         if config.data is not None:
             self.client.log_inputs(run_id, [data_set(config.data)])
-        self._log_params(run_id, parameters(config, trial.point))
+        self.experiment.log_params(run_id, parameters(config, trial.point))
         self.client.set_tag(run_id, "mlflow.note.content", trial_note(self.pages, run_id, trial.label))
         self._note_described(shown)
 
     def _note_described(self, shown: "Shown") -> None:
         self.client.set_tag(shown.run_id, "fedmbo.described", "yes")
         shown.described = True
-
-    def _log_params(self, run_id: str, params: dict[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        entries = [Param(key, str(value)[:6000]) for key, value in params.items()]
-        for start in range(0, len(entries), 100):
-            self.client.log_batch(run_id, params=entries[start : start + 100])
 
     def _send(self, shown: "Shown", records: list[Record], system: list[Record]) -> None:
         """All records that MLflow does not have; `round` goes with each, and tells how far it is."""
@@ -206,7 +175,8 @@ class Tracker:
         if trials and (score := trials[0].score) is not None:
             self.client.log_metric(parent, f"best_{metric}", score)
             self.client.log_text(parent, self.folder.best_file.read_text(), "best.yaml")
-            self._mark_best(self.folder.trial(trials[0].name))
+            if self.study is None:
+                self._mark_best(self.folder.trial(trials[0].name))
         run_ids = {key: shown.run_id for key, shown in self.runs.items()}
         note = sweep_note(self.pages, run_ids, trials, metric, self.command)
         self.client.set_tag(parent, "mlflow.note.content", note)

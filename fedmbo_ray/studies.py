@@ -1,0 +1,155 @@
+"""The studies: which sweeps each is made of, one after the other, and the folder that they are kept in."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.loading import read_yaml
+from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.sweeps.config import Sweep, make_sweep, read_sweep
+from fedmbo_ray.sweeps.dimensions import Point
+from fedmbo_ray.sweeps.folder import SweepFolder, new_identity
+from fedmbo_ray.sweeps.ranking import Standing, ranked
+
+CONFIGS = Path(__file__).parent.parent / "tune_configs"
+METHODS = ("fedmbo", "fednest", "lfednest", "adafbio", "local_bsgvrm", "fedbioacc", "simfbo", "d_soba")
+LOWER = ("minibatch_sgd", "fedsvrg", "fedavg")
+
+
+class StudyFolder:
+    """A folder for each sweep, `scale`, and an `identity` by which MLflow knows the study."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.identity_file, self.scale_file = path / "identity", path / "scale"
+
+    def begin(self, scale: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.scale_file, scale.encode())
+        new_identity(self.identity_file)
+
+    def has_study(self) -> bool:
+        return self.identity_file.exists()
+
+    @property
+    def scale(self) -> str:
+        return self.scale_file.read_text()
+
+    @property
+    def identity(self) -> str:
+        return self.identity_file.read_text().strip()
+
+    @property
+    def title(self) -> str:
+        """Its name without the time at which it was begun."""
+        return re.sub(r"-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$", "", self.path.name)
+
+    def sweep(self, name: str) -> SweepFolder:
+        return SweepFolder(self.path / name)
+
+
+class Plan:
+    """What a study may use to say what its sweeps are: their files at a scale, and the results of those before."""
+
+    def __init__(self, folder: StudyFolder, overrides: list[str]) -> None:
+        self.folder, self.overrides = folder, overrides
+
+    def read(self, file: str) -> Sweep:
+        return read_sweep(CONFIGS / f"{file}.yaml", self.overrides, self.folder.scale)
+
+    def with_points(self, sweep: Sweep, fields: list[dict[str, Any]], *paths: str) -> Sweep:
+        """The sweep with values of `fields` at some key paths, one after the other, in place of its own."""
+        chosen = {path: {"zip": [value_at(each, path) for each in fields]} for path in paths}
+        return make_sweep({**with_values(sweep.fields, chosen), "tune": sweep.plain()["tune"]})
+
+    def best(self, name: str, *by: str) -> list[dict[str, Any]]:
+        """The configs of the best points of a sweep that was run: of each combination of the keys `by`, one."""
+        folder = self.folder.sweep(name)
+        found: dict[tuple[str, ...], Standing] = {}
+        sweep = make_sweep(read_yaml(folder.sweep_file))
+        for trial in ranked(folder, sweep.tune):
+            found.setdefault(tuple(map(str, (trial.point.get(path) for path in by))), trial)
+        missing = [trial.label for trial in found.values() if trial.score is None]
+        if missing or not found:
+            raise ConfigError(f"no trial of {name} has a score: {', '.join(missing) or 'none was run'}")
+        return [sweep.config(trial.point).resolved() for trial in in_order(found.values())]
+
+
+def in_order(trials: Any) -> list[Standing]:
+    return sorted(trials, key=lambda trial: trial.name)
+
+
+def value_at(fields: dict[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        fields = fields[key]
+    return fields
+
+
+def with_values(fields: dict[str, Any], values: Point) -> dict[str, Any]:
+    """The fields with values at key paths, whether there was something or not."""
+    for path, value in values.items():
+        *outer, key = path.split(".")
+        section = fields = dict(fields)
+        for each in outer:
+            section[each] = section = dict(section[each])
+        section[key] = value
+    return fields
+
+
+Sweeps = Iterator[tuple[str, Sweep]]
+
+
+class Study(NamedTuple):
+    """A question, and the sweeps that answer it: each is run before the next is asked for."""
+
+    question: str
+    sweeps: Callable[[Plan], Sweeps]
+
+
+def files(*names: str) -> Callable[[Plan], Sweeps]:
+    """Sweeps that are known beforehand."""
+
+    def sweeps(plan: Plan) -> Sweeps:
+        for name in names:
+            yield name.rpartition("/")[2], plan.read(f"studies/{name}")
+
+    return sweeps
+
+
+def estimators(plan: Plan) -> Sweeps:
+    """Step sizes of every pair by an equal budget, then the best of each side by side."""
+    for lower in LOWER:
+        yield f"tuning_{lower}", plan.read(f"studies/estimators/tuning_{lower}")
+    pairs = [each for lower in LOWER for each in plan.best(f"tuning_{lower}", "algorithm.hypergradient.name")]
+    parts = ("algorithm.hypergradient", "algorithm.lower", "algorithm.step_size")
+    yield "comparison", plan.with_points(plan.read("studies/estimators/comparison"), pairs, *parts)
+
+
+def methods(plan: Plan) -> Sweeps:
+    """Step sizes of every method by an equal budget, then the best of each side by side."""
+    for method in METHODS:
+        yield f"tuning_{method}", plan.read(f"methods/{method}")
+    best = [plan.best(f"tuning_{method}")[0] for method in METHODS]
+    comparison = plan.read("studies/methods/comparison")
+    yield "comparison", plan.with_points(comparison, best, "algorithm", "clients.cohort_size")
+
+
+LINEAR_SPEEDUP = (
+    *("variance", "frozen", "speedup", "estimators", "d_soba", "other_problems"),
+    *("nonconvex", "horizon", "rounds", "beyond", "mnist"),
+)
+
+STUDIES = {
+    "linear_speedup": Study(
+        "Does FedMBO need n times fewer rounds with n times the clients per communication, and which methods do not?",
+        files(*(f"linear_speedup/{name}" for name in LINEAR_SPEEDUP)),
+    ),
+    "heterogeneity": Study("What does it cost FedMBO that clients have different data?", files("heterogeneity")),
+    "clients": Study("Does FedMBO learn faster in a larger federation, a tenth of it at a time?", files("clients")),
+    "participation": Study("What does a larger share of clients per communication buy?", files("participation")),
+    "estimators": Study("Which hypergradient estimator goes best with which lower solver?", estimators),
+    "methods": Study("Which method learns most for the same communications, floats and samples?", methods),
+    "theory": Study("Which of the paper's bounds hold as printed?", files("theory/estimator", "theory/inner")),
+}

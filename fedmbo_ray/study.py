@@ -1,0 +1,148 @@
+"""python -m fedmbo_ray.study: the sweeps that answer a question, and what came out, with figures and a verdict."""
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedmbo_ray.command import Parser, guarded
+from fedmbo_ray.registry import ConfigError, choices
+from fedmbo_ray.studies import STUDIES, Plan, StudyFolder
+from fedmbo_ray.sweeps.config import STANDARD, Sweep
+from fedmbo_ray.tracking.experiment import Experiment
+from fedmbo_ray.tracking.study import StudyRun
+from fedmbo_ray.tune import check_metric, continued_with, nodes, require_place, run_and_record
+
+SCALES = ("smoke", STANDARD, "paper")
+
+HELP = f"""
+Studies:
+{chr(10).join(f"  {name:15} {study.question}" for name, study in STUDIES.items())}
+
+Examples:
+  python -m fedmbo_ray.study linear_speedup
+  python -m fedmbo_ray.study all --scale smoke
+  python -m fedmbo_ray.study participation --resume
+  python -m fedmbo_ray.study heterogeneity clients.backend=ray clients.actors=4
+
+Every sweep of a study can also be run by itself: python -m fedmbo_ray.tune tune_configs/studies/heterogeneity.yaml
+Exit codes: 0 done, 1 a trial or the verdict failed, 2 bad config, 130 interrupted (continue with --resume).
+"""
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = Parser("fedmbo_ray.study", "Run a study: its sweeps, its figures, its verdict.", HELP)
+    parser.add_argument("words", nargs="+", metavar="NAME | key.path=value", help="studies, and changes to all sweeps")
+    parser.add_argument("--scale", choices=SCALES, default=STANDARD, help="how much is run (default: standard)")
+    parser.add_argument("--out", type=Path, help="the study's folder (default: studies/<name>-<scale>-<time>)")
+    parser.add_argument("--resume", action="store_true", help="continue the study in --out, or the last of this name")
+    parser.add_argument("--only", metavar="SWEEP,...", help="some of the study's sweeps alone")
+    args = parser.parse_intermixed_args(words)
+    args.overrides = [word for word in args.words if "=" in word]
+    names = [word for word in args.words if "=" not in word]
+    args.names = list(STUDIES) if names == ["all"] else names
+    unknown = next((name for name in args.names if name not in STUDIES), None)
+    if unknown is not None or not names:
+        raise ConfigError(f"unknown study {unknown or ''!r}; {choices(unknown or '', [*STUDIES, 'all'])}")
+    if args.out is not None and len(args.names) > 1:
+        raise ConfigError(f"--out is for one study, but got {', '.join(args.names)}")
+    return args
+
+
+def folder_of(args: argparse.Namespace, name: str) -> StudyFolder:
+    start = f"{name}-{args.scale}"
+    earlier = sorted(Path("studies").glob(f"{start}-????-??-??_??-??-??/identity"))
+    if args.out is not None:
+        folder = StudyFolder(args.out)
+    elif args.resume and earlier:
+        folder = StudyFolder(earlier[-1].parent)
+    else:
+        folder = StudyFolder(Path("studies") / f"{start}-{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    if folder.has_study() and not args.resume:
+        raise ConfigError(f"{folder.path} already holds a study: continue it with --resume or choose another --out")
+    if args.resume and args.out is not None and folder.has_study() and folder.scale != args.scale:
+        raise ConfigError(f"--resume must keep the scale, but {folder.path} has {folder.scale!r}, not {args.scale!r}")
+    return folder
+
+
+def run_study(name: str, folder: StudyFolder, args: argparse.Namespace, command: str) -> bool:
+    """Run what is left of a study, and conclude it; returns whether its verdict is that everything holds."""
+    folder.begin(args.scale)
+    run, wanted, done = StudyRun(name, folder, command), set(filter(None, (args.only or "").split(","))), []
+    for part, planned in STUDIES[name].sweeps(Plan(folder, args.overrides)):
+        if wanted and part not in wanted:
+            continue
+        print(f"{name}: {part}", file=sys.stderr, flush=True)
+        done.append(part)
+        run_part(run, part, in_experiment(planned, name))
+    if not done:
+        raise ConfigError(f"--only must name sweeps of the study {name}, but got {args.only!r}")
+    return conclude(run, command)
+
+
+def in_experiment(sweep: Sweep, name: str) -> Sweep:
+    return sweep._replace(tune=sweep.tune.model_copy(update={"experiment": name}))
+
+
+def run_part(run: StudyRun, part: str, sweep: Sweep) -> None:
+    folder = run.folder.sweep(part)
+    if folder.has_sweep():
+        sweep = continued_with(folder, sweep)
+    else:
+        check_metric(sweep)
+    require_place(sweep, nodes())
+    run_and_record(sweep, folder, run.command, run)
+
+
+def conclude(run: StudyRun, command: str) -> bool:
+    """Judge what MLflow has, draw it, and tell MLflow."""
+    from analysis.conclusions import conclude as judged  # matplotlib takes seconds to import
+
+    experiment = Experiment(run.name, None)
+    experiment.connect()
+    conclusion = judged(experiment.uri, run.name, run.identity, run.folder.path / "figures")
+    run.conclude(experiment, run.folder.path / "figures", conclusion.note(command), conclusion.status)
+    print(conclusion.text(), file=sys.stderr)
+    return conclusion.status != "failed"
+
+
+@contextmanager
+def one_cluster() -> Iterator[None]:
+    """Ray started once, and not for every sweep."""
+    import ray  # takes seconds to import
+
+    from fedmbo_ray.driver import start_ray
+
+    start_ray()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def main(words: list[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    started: list[StudyFolder] = []
+
+    def work() -> int:
+        args = parse(words)
+        folders = [folder_of(args, name) for name in args.names]
+        sys.stdout = sys.stderr
+        held = []
+        with one_cluster():
+            for name, folder in zip(args.names, folders, strict=True):
+                started.append(folder)
+                held.append(run_study(name, folder, args, f"python -m fedmbo_ray.study {shlex.join(words)}"))
+        return 0 if all(held) else 1
+
+    def hint() -> str:
+        return f"; continue with --out {started[-1].path} --resume" if started else ""
+
+    return guarded(work, hint)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""An experiment of MLflow's: how it is found or made, and what all its runs have in common."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from fedmbo_ray.tracking.describing import Pages, surroundings, user
+
+ENVIRONMENT = {  # a server that is away is to be found out soon; we try again ourselves
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+def default_uri() -> str:
+    return f"sqlite:///{Path('mlflow.db').absolute()}"
+
+
+class Experiment:
+    """Every method may fail, and be called again."""
+
+    def __init__(self, name: str, uri: str | None) -> None:
+        os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+        self.name, self.uri = name, uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
+        self.client: Any = None
+        self.pages = Pages("")
+
+    def connect(self) -> None:
+        from mlflow import MlflowClient  # takes seconds to import
+
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
+        self.client = self.client or MlflowClient(self.uri)
+        found = self.client.get_experiment_by_name(self.name)
+        self.pages = Pages(found.experiment_id if found is not None else self._create())
+
+    def _create(self) -> str:
+        place = Path("mlartifacts").absolute().as_uri() if self.uri.startswith("sqlite:") else None
+        kind = {"mlflow.experimentKind": "custom_model_development"}  # or the pages are those for language models
+        return self.client.create_experiment(self.name, artifact_location=place, tags=kind)
+
+    def runs(self, condition: str) -> list[Any]:
+        runs, token = [], None
+        while True:
+            found = self.client.search_runs([self.pages.experiment_id], condition, max_results=1000, page_token=token)
+            runs += list(found)
+            token = found.token
+            if not token:
+                return runs
+
+    def create(self, name: str, parent: str | None, tags: dict[str, str]) -> Any:
+        """A new run, below another if there is a parent."""
+        everywhere = {"mlflow.source.type": "LOCAL", "mlflow.user": user(), **surroundings(), **tags}
+        nested = {"mlflow.parentRunId": parent} if parent else {}
+        return self.client.create_run(self.pages.experiment_id, tags=everywhere | nested, run_name=name)
+
+    def log_params(self, run_id: str, params: dict[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        entries = [Param(key, str(value)[:6000]) for key, value in params.items()]
+        for start in range(0, len(entries), 100):
+            self.client.log_batch(run_id, params=entries[start : start + 100])
