@@ -259,13 +259,17 @@ def constants(config: RunConfig) -> dict[str, float]:
     moments = moments_of(config)
     problem, settings = moments.problem, moments.problem.settings
     x, y = problem.init(stream(problem.seed, "start"))
+    lipschitz, mu, ell = float((y - problem.mean_upper.t).norm()), settings.strong_convexity, settings.smoothness
+    noise, hessian = settings.gradient_noise**2, settings.hessian_noise**2
     exact = {f"hypergradient_{i}": value for i, value in enumerate(problem.surrogate(x, y).tolist())}
     return {
         "condition": settings.smoothness / settings.strong_convexity,  # κ
-        "upper_gradient_norm": float((y - problem.mean_upper.t).norm()),  # stands for ℓ_{f,0}
+        "upper_gradient_norm": lipschitz,  # stands for ℓ_{f,0}
         "upper_smoothness": max(1.0, settings.upper_curvature),  # ℓ_{f,1}
         "sample_variance": problem.sample_variance(x, y),  # σ_{g,1}²
         "client_variance": problem.client_variance(x, y),  # σ_g²
+        # σ̃_f², the paper's bound on the variance of one column: it has no N
+        "column_bound": noise + 3 / mu**2 * ((noise + lipschitz**2) * (hessian + 2 * ell**2) + noise * ell**2),
         **exact,
     }
 

@@ -60,6 +60,7 @@ class Quadratic:
     strong_convexity: Positive = 0.3  # μ
     smoothness: Positive = 1.0  # ℓ
     upper_curvature: Positive = 0.3  # ρ
+    target: float = 2.0  # every coordinate of t̄, the mean of what clients want y to be
     nonconvexity: NonNegative = 0.0  # a
     heterogeneity: NonNegative = 1.0
     gradient_noise: NonNegative = 0.5  # σ_f = σ_{g,1} at s(x) = y = 0
@@ -114,7 +115,7 @@ class QuadraticProblem:
     def mean_upper(self) -> UpperBatch:
         """t̄, ρū and the mean of ½‖t_i‖² + (ρ/2)‖u_i‖²."""
         s, rng = self.settings, stream(self.seed, "quadratic", "upper")
-        t, u = np.full(s.lower_dim, 2.0), 0.5 * rng.standard_normal(s.upper_dim)
+        t, u = np.full(s.lower_dim, s.target), 0.5 * rng.standard_normal(s.upper_dim)
         paired = (self.num_clients - self.num_clients % 2) / self.num_clients
         spread = paired * s.heterogeneity**2
         r = 0.5 * (t @ t + spread) + 0.5 * s.upper_curvature * (u @ u + 0.25 * spread)

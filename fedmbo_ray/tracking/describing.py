@@ -3,6 +3,7 @@
 import contextlib
 import getpass
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -60,7 +61,16 @@ def surroundings() -> dict[str, str]:
         here = Path(__file__).parent
         said = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
         found["mlflow.source.git.commit"] = said.stdout.strip()
-    return found | {"host": platform.node()}
+    return found | {"host": platform.node(), "machine": machine()}
+
+
+def machine() -> str:
+    """What kind it is, without its name."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        return f"{os.cpu_count()} cores of {model or platform.machine()}"
+    return f"{os.cpu_count()} cores of {platform.processor() or platform.machine()}"
 
 
 def user() -> str:

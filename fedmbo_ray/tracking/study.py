@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from fedmbo_ray.moments import NotPredicted, constants, predicted
-from fedmbo_ray.studies import StudyFolder
+from fedmbo_ray.studies import STUDIES, StudyFolder
 from fedmbo_ray.sweeps.config import Sweep
 from fedmbo_ray.sweeps.folder import TrialFolder
+from fedmbo_ray.tracking.describing import machine
 from fedmbo_ray.tracking.experiment import Experiment
 from fedmbo_ray.tracking.tracker import Tracker
 
@@ -28,6 +29,7 @@ class StudyRun:
             return runs[0].info.run_id
         tags = {"fedmbo.study": self.identity, "fedmbo.kind": "study", "study": self.name, "scale": self.folder.scale}
         tags |= {"command": self.command, "mlflow.source.name": "fedmbo_ray.study"}
+        tags["question"] = STUDIES[self.name].question
         return experiment.create(self.folder.path.name, None, tags).info.run_id
 
     def predict(self, tracker: Tracker) -> None:
@@ -44,6 +46,7 @@ class StudyRun:
         experiment.client.log_artifacts(run_id, str(files))
         experiment.client.set_tag(run_id, "mlflow.note.content", note)
         experiment.client.set_tag(run_id, "verdict", status)
+        experiment.client.set_tag(run_id, "machine", machine())
         experiment.client.set_terminated(run_id, "FINISHED")
 
 

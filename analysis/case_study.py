@@ -1,0 +1,41 @@
+"""What the three case studies of Figure 2 have in common: one column of it, and what the paper says about it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from analysis.claims import Claim
+from analysis.learning import AXES, Curves, band, common, curves, orderings
+from analysis.reading import Study, Trial
+from analysis.style import panels, plt
+
+Labels = Callable[[Trial], str]
+BUDGETS = ("data_epochs", "communications")
+
+
+def found(study: Study, x: str, label: Labels) -> list[Curves]:
+    (trials,) = study.sweeps.values()
+    return [curves(trial, x, "test_accuracy", label(trial)) for trial in trials]
+
+
+def column(study: Study, axes: list[Any], label: Labels) -> None:
+    """Test accuracy against data epochs, and below it against communications."""
+    for axis, x in zip(axes, BUDGETS, strict=True):
+        for number, each in enumerate(found(study, x, label)):
+            band(axis, each, number)
+        axis.set(xlabel=AXES[x], ylabel="test accuracy")
+        axis.legend(loc="lower right")
+
+
+def draw(study: Study, label: Labels) -> plt.Figure:
+    figure, axes = panels(2)
+    column(study, axes, label)
+    return figure
+
+
+def claims(study: Study, label: Labels, pairs: list[tuple[int, int]], x: str = "communications") -> list[Claim]:
+    """Each pair is of trials' numbers: the better first. What is compared is the mean accuracy over the curve."""
+    each = found(study, x, label)
+    budget = common(each)
+    there = [(each[a], each[b]) for a, b in pairs if max(a, b) < len(each)]
+    what = f"mean accuracy over the first {budget:.3g} {AXES[x]}"
+    return orderings(there, lambda one: one.average(budget), what, study.seeds)

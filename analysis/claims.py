@@ -1,0 +1,24 @@
+"""What a study says: statements with a rule that decides whether they hold."""
+
+from typing import Literal, NamedTuple
+
+Status = Literal["holds", "fails", "open"]  # open: too little was run to tell
+
+
+class Claim(NamedTuple):
+    text: str
+    rule: str
+    measured: str
+    status: Status
+    certified: bool = True  # whether the verdict depends on it; what the paper saw is only compared with
+    p: float | None = None
+
+
+def judged(holds: bool, enough: bool = True) -> Status:
+    return "open" if not enough else "holds" if holds else "fails"
+
+
+def verdict(claims: list[Claim]) -> str:
+    """Of what is certified: failed if anything fails, open if nothing could be told."""
+    statuses = {claim.status for claim in claims if claim.certified}
+    return "failed" if "fails" in statuses else "passed" if "holds" in statuses else "open"

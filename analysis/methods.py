@@ -1,0 +1,101 @@
+"""Table 1 made empirical: what every method reaches for the same communications, floats and samples."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.claims import Claim
+from analysis.learning import AXES, Curves, band, common, orderings
+from analysis.reading import Study, Trial, Values
+from analysis.style import panels, plt
+
+SWEEPS = ("comparison",)
+LABELS = {
+    "fedmbo": "FedMBO",
+    "fednest": "FedNest",
+    "lfednest": "LFedNest",
+    "adafbio": "AdaFBiO",
+    "local_bsgvrm": "LocalBSGVRM",
+    "fedbioacc": "FedBiOAcc",
+    "simfbo": "SimFBO",
+    "d_soba": "D-SOBA",
+}
+BUDGETS = ("communications", "floats", "samples")
+
+
+def budget_of(trial: Trial, x: str) -> list[tuple[Values, Values]]:
+    """Accuracy of every seed against what was spent; floats are up- and downstream, of all clients together."""
+    if x != "floats":
+        return trial.curves(x, "test_accuracy")
+    up, down = trial.curves("floats_up", "test_accuracy"), trial.curves("floats_down", "test_accuracy")
+    return [(a + b, accuracy) for (a, accuracy), (b, _) in zip(up, down, strict=True)]
+
+
+def found(study: Study, x: str) -> dict[str, Curves]:
+    made = {}
+    for trial in study.sweeps["comparison"]:
+        if trial.status == "finished":
+            name, runs = LABELS[trial.param("algorithm.name")], budget_of(trial, x)
+            budgets = np.linspace(max(xs[0] for xs, _ in runs), min(xs[-1] for xs, _ in runs), 200)
+            made[name] = Curves(name, budgets, np.array([np.interp(budgets, xs, ys) for xs, ys in runs]))
+    return made
+
+
+class Row(NamedTuple):
+    method: str
+    takes_part: str
+    cells: list[str]  # accuracy for each budget
+
+
+def table(study: Study) -> tuple[list[str], list[Row]]:
+    """Columns, and a row for each method."""
+    every = {x: found(study, x) for x in BUDGETS}
+    budgets = {x: common(list(each.values())) for x, each in every.items()}
+    columns = [
+        "method",
+        "clients per communication",
+        *(f"accuracy at {budgets[x]:.3g} {AXES_SHORT[x]}" for x in BUDGETS),
+    ]
+    rows = []
+    for trial in study.sweeps["comparison"]:
+        name, m = LABELS[trial.param("algorithm.name")], trial.param("clients.num_clients")
+        share = f"{trial.param('clients.cohort_size')} of {m}"
+        if trial.status != "finished":
+            rows.append(Row(name, share, [trial.status] * 3))
+            continue
+        values = [every[x][name].at(budgets[x]) for x in BUDGETS]
+        rows.append(Row(name, share, [f"{value.mean():.3f} ± {value.std(ddof=1):.3f}" for value in values]))
+    return columns, rows
+
+
+AXES_SHORT = {"communications": "communications", "floats": "floats sent", "samples": "samples"}
+
+
+def claims(study: Study) -> list[Claim]:
+    said = []
+    for x in BUDGETS:
+        every = found(study, x)
+        if "FedMBO" in every:
+            budget = common(list(every.values()))
+            pairs = [(every["FedMBO"], each) for name, each in every.items() if name != "FedMBO"]
+            what = f"accuracy at {budget:.3g} {AXES_SHORT[x]}"
+            said += orderings(pairs, lambda one, budget=budget: one.at(budget), what, study.seeds)
+    return said
+
+
+def draw(study: Study) -> plt.Figure:
+    figure, axes = panels(3)
+    for axis, x in zip(axes, BUDGETS, strict=True):
+        for number, each in enumerate(found(study, x).values()):
+            band(axis, each, number)
+        axis.set(xlabel=AXES_SHORT[x] if x != "samples" else AXES[x], ylabel="test accuracy", xscale="log")
+    axes[-1].legend(loc="lower right")
+    return figure
+
+
+def caption(study: Study) -> str:
+    return (
+        "Every method at the step sizes that were best for it among equally many, two digits per client: test accuracy "
+        "against communications, floats sent (up and down, all clients together) and samples drawn. Methods that need "
+        "every client get every client."
+    )

@@ -1,0 +1,33 @@
+"""Figure 2, the right column: FedMBO with more or fewer of the clients in every communication."""
+
+from analysis import case_study
+from analysis.claims import Claim
+from analysis.reading import Study, Trial
+from analysis.style import plt
+
+SWEEPS = ("participation",)
+
+
+def label(trial: Trial) -> str:
+    share = 100 * trial.param("clients.cohort_size") / trial.param("clients.num_clients")
+    return f"{share:.0f} % of clients"
+
+
+def claims(study: Study) -> list[Claim]:
+    """The paper sees 50 % in front, and all of the clients nowhere: what they add is reported, too."""
+    pairs = [(1, 0), (2, 1), (3, 2)]
+    return [
+        *case_study.claims(study, label, pairs),
+        *case_study.claims(study, label, pairs, "data_epochs"),
+    ]
+
+
+def draw(study: Study) -> plt.Figure:
+    return case_study.draw(study, label)
+
+
+def caption(study: Study) -> str:
+    return (
+        "Test accuracy of FedMBO (mean and standard deviation over seeds) against data epochs and communications. A "
+        "larger share costs more samples for every communication."
+    )
