@@ -9,7 +9,8 @@ SWEEPS = ("heterogeneity",)
 
 
 def label(trial: Trial) -> str:
-    return f"{trial.param('data.partition.digits')} digits per client"
+    digits = trial.param("data.partition.digits")
+    return f"{digits} digit{'s' if digits > 1 else ''} per client"
 
 
 def claims(study: Study) -> list[Claim]:
