@@ -1,4 +1,5 @@
 # make quickstart   set up, and sweep FedMBO's step sizes on the embedded digits
+# make report       the studies at their smallest scale, and a report of them
 # make ui           look at all sweeps in MLflow
 # make test         set up, lint, type-check and test
 # make bench        rounds per second, next to loops written by hand and to other frameworks
@@ -9,7 +10,7 @@ BIN := .venv/bin
 
 PORT ?= 5000
 
-.PHONY: quickstart ui test lint bench clean
+.PHONY: quickstart report ui test lint bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -20,6 +21,11 @@ PORT ?= 5000
 quickstart: .venv/ready
 	$(BIN)/python -m fedmbo_ray.tune
 	@echo "See it in MLflow with: make ui"
+
+# A few minutes each way: continued if it was interrupted.
+report: .venv/ready
+	$(BIN)/python -m fedmbo_ray.study all --scale smoke --resume
+	$(BIN)/python -m analysis.report --scale smoke
 
 # On this machine's own address alone, without the server's helper processes.
 ui: .venv/ready

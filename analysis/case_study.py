@@ -6,7 +6,7 @@ from typing import Any
 from analysis.claims import Claim
 from analysis.learning import AXES, Curves, band, common, curves, orderings
 from analysis.reading import Study, Trial
-from analysis.style import panels, plt
+from analysis.style import panels, plt, shared_legend
 
 Labels = Callable[[Trial], str]
 BUDGETS = ("data_epochs", "communications")
@@ -23,12 +23,12 @@ def column(study: Study, axes: list[Any], label: Labels) -> None:
         for number, each in enumerate(found(study, x, label)):
             band(axis, each, number)
         axis.set(xlabel=AXES[x], ylabel="test accuracy")
-        axis.legend(loc="lower right")
 
 
 def draw(study: Study, label: Labels) -> plt.Figure:
     figure, axes = panels(2)
     column(study, axes, label)
+    shared_legend(figure, axes[0])
     return figure
 
 

@@ -19,6 +19,6 @@ def judged(holds: bool, enough: bool = True) -> Status:
 
 
 def verdict(claims: list[Claim]) -> str:
-    """Of what is certified: failed if anything fails, open if nothing could be told."""
+    """Of what is certified: failed if anything fails, passed if everything holds."""
     statuses = {claim.status for claim in claims if claim.certified}
-    return "failed" if "fails" in statuses else "passed" if "holds" in statuses else "open"
+    return "failed" if "fails" in statuses else "passed" if statuses == {"holds"} else "open"

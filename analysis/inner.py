@@ -3,7 +3,7 @@
 from analysis.claims import Claim, judged
 from analysis.reading import Study, Trial
 from analysis.series import Series, plot, series
-from analysis.style import panels, plt
+from analysis.style import legend_below, panels, plain_ticks, plt
 
 SWEEPS = ("inner",)
 SIZE = "algorithm.lower.batch_size"
@@ -53,7 +53,8 @@ def draw(study: Study) -> plt.Figure:
         label="bound as printed",
     )
     axis.set(xscale="log", yscale="log", xlabel="S, samples per client", ylabel="E‖y − y*‖² after a step")
-    axis.legend()
+    plain_ticks(axis)
+    legend_below(axis)
     return figure
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from analysis.claims import Claim
 from analysis.learning import AXES, Curves, band, common, orderings
 from analysis.reading import Study, Trial, Values
-from analysis.style import panels, plt
+from analysis.style import panels, plt, shared_legend
 
 SWEEPS = ("comparison",)
 LABELS = {
@@ -36,7 +36,7 @@ def found(study: Study, x: str) -> dict[str, Curves]:
     for trial in study.sweeps["comparison"]:
         if trial.status == "finished":
             name, runs = LABELS[trial.param("algorithm.name")], budget_of(trial, x)
-            budgets = np.linspace(max(xs[0] for xs, _ in runs), min(xs[-1] for xs, _ in runs), 200)
+            budgets = np.geomspace(max(xs[1] for xs, _ in runs), min(xs[-1] for xs, _ in runs), 200)
             made[name] = Curves(name, budgets, np.array([np.interp(budgets, xs, ys) for xs, ys in runs]))
     return made
 
@@ -89,7 +89,7 @@ def draw(study: Study) -> plt.Figure:
         for number, each in enumerate(found(study, x).values()):
             band(axis, each, number)
         axis.set(xlabel=AXES_SHORT[x] if x != "samples" else AXES[x], ylabel="test accuracy", xscale="log")
-    axes[-1].legend(loc="lower right")
+    shared_legend(figure, axes[0])
     return figure
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from analysis.claims import Claim, judged
 from analysis.reading import Study, Trial
 from analysis.series import Series, series
-from analysis.style import look, panels, plt
+from analysis.style import legend_below, look, panels, plt
 from analysis.variance import LABELS, bias_p
 
 SWEEPS = ("estimator",)
@@ -115,13 +115,13 @@ def draw(study: Study) -> plt.Figure:
         color=look(1)["color"],
     )
     left.set(xlabel="N, terms", yscale="log", title="‖E h − ∇f‖")
-    left.legend()
+    legend_below(left)
     for number, name in enumerate(("phe", "phe_sum")):
         data = variances(study, name)
         right.plot(data.sizes, data.means, label=data.label, linestyle="none", **look(number))
         right.plot(data.sizes, data.predicted, "--", color="#555555", linewidth=1)
     right.set(xlabel="N, terms", title="variance of one column")
-    right.legend()
+    legend_below(right)
     return figure
 
 

@@ -3,7 +3,7 @@
 from analysis.claims import Claim
 from analysis.learning import AXES, Curves, band, common, curves, orderings
 from analysis.reading import Study, Trial
-from analysis.style import panels, plt
+from analysis.style import panels, plt, shared_legend
 
 SWEEPS = ("comparison",)
 ESTIMATORS = {"phe": "PHE", "ihgp": "IHGP"}
@@ -50,7 +50,7 @@ def draw(study: Study) -> plt.Figure:
             band(axis, each, number)
         axis.set(xlabel=AXES[x], ylabel="upper loss" if y == "upper_loss" else "test accuracy")
         axis.set_yscale("log" if y == "upper_loss" else "linear")
-    axes[-1].legend(loc="lower right")
+    shared_legend(figure, axes[0])
     return figure
 
 

@@ -60,9 +60,9 @@ def overview(conclusions: list[Conclusion]) -> str:
         rows.append([link, each.study.scale, marked(each.status), said, str(each.study.seeds), *surroundings(each)])
     columns = ["study", "scale", "verdict", "claims", "seeds", "commit", "machine", "versions"]
     explained = (
-        "<p>The verdict is about what this software certifies: a study has <b>passed</b> if nothing that it certifies "
-        "fails, and is <b>open</b> if too little was run to tell. What the paper reports from its own runs is tested, "
-        "too, and shown whether or not it holds, without a part in the verdict.</p>"
+        "<p>The verdict is about what this software certifies: a study has <b>passed</b> if everything that it "
+        "certifies holds, and is <b>open</b> if too little was run to tell. What the paper reports from its own "
+        "runs is tested, too, and shown whether or not it holds, without a part in the verdict.</p>"
     )
     return explained + table(columns, rows)
 
@@ -86,16 +86,18 @@ def section(each: Conclusion, images: dict[str, bytes], question: str) -> str:
     if certified:
         parts.append("<h3>Certified</h3>" + claims_table(certified))
     if seen:
-        parts.append("<h3>As in the paper?</h3>" + claims_table(seen))
+        heading = "Compared seed by seed" if study.name == "methods" else "As in the paper?"
+        parts.append(f"<h3>{heading}</h3>" + claims_table(seen))
     runs = ", ".join(f"{name} ({len(trials)} points)" for name, trials in study.sweeps.items())
     parts.append(f"<p>Run again: <code>{html.escape(study.run.tags.get('command', ''))}</code>. Sweeps: {runs}.</p>")
     return "".join(parts)
 
 
 def picture(image: bytes, caption: str) -> str:
-    data = base64.b64encode(image).decode()
+    data, width = base64.b64encode(image).decode(), int.from_bytes(image[16:20])  # as the PNG's header has it
     said = html.escape(caption)
-    return f'<figure><img alt="{said}" src="data:image/png;base64,{data}"><figcaption>{said}</figcaption></figure>'
+    shown = f'<img alt="{said}" width="{0.7 * width:.0f}" src="data:image/png;base64,{data}">'
+    return f"<figure>{shown}<figcaption>{said}</figcaption></figure>"
 
 
 def claims_table(claims: list[Claim]) -> str:
@@ -134,6 +136,7 @@ def figure_2(conclusions: list[Conclusion], folder: Path) -> bool:
     figure, axes = panels(3, 2)
     for number, column in enumerate(COLUMNS):
         case_study.column(studies[column.SWEEPS[0]], [axes[number], axes[number + 3]], column.label)
+        axes[number + 3].legend(loc="lower right")
     save(figure, folder, "figure_2")
     return True
 

@@ -7,7 +7,7 @@ import numpy as np
 from analysis.claims import Claim, judged
 from analysis.reading import Trial, Values
 from analysis.statistics import Interval, mean_interval, slope, slope_interval
-from analysis.style import look, plt
+from analysis.style import legend_below, look, plain_ticks, plt
 
 ENOUGH_SEEDS, ENOUGH_SIZES, ENOUGH_SPAN = 32, 6, 32
 
@@ -86,4 +86,5 @@ def plot(axis: plt.Axes, data: Series, number: int, label: str | None = None) ->
 
 def loglog(axis: plt.Axes, x: str, y: str, title: str = "") -> None:
     axis.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=title)
-    axis.legend()
+    plain_ticks(axis)
+    legend_below(axis)

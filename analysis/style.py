@@ -7,9 +7,12 @@ import matplotlib
 matplotlib.use("Agg")
 from cycler import cycler
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]  # Okabe and Ito
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+
+HEIGHT = 3.3
 
 plt.rcParams.update(
     {
@@ -32,13 +35,35 @@ plt.rcParams.update(
 
 def panels(columns: int, rows: int = 1) -> tuple[plt.Figure, list[plt.Axes]]:
     """Panels of the width of a column, row after row."""
-    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3.3 * rows), squeeze=False)
+    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, HEIGHT * rows), squeeze=False)
     return figure, list(axes.flat)
 
 
 def look(number: int) -> dict[str, str]:
     """Colour and marker of the number-th line."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
+def plain_ticks(axis: plt.Axes) -> None:
+    """The sizes that were run, as numbers, on a logarithmic axis."""
+    sizes = sorted({float(x) for line in axis.get_lines() for x in line.get_xdata()})
+    shown = [size for i, size in enumerate(sizes) if i == 0 or size / sizes[i - 1] > 1.3]
+    axis.xaxis.set_major_locator(FixedLocator(shown))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def legend_below(axis: plt.Axes) -> None:
+    """Beside no line; the figure gets as much higher."""
+    _, labels = axis.get_legend_handles_labels()
+    axis.figure.set_figheight(max(axis.figure.get_figheight(), HEIGHT + 0.24 * len(labels)))
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18))
+
+
+def shared_legend(figure: plt.Figure, axis: plt.Axes) -> None:
+    """One legend for panels that show the same lines."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
 
 
 def save(figure: plt.Figure, folder: Path, name: str) -> None:

@@ -53,11 +53,11 @@ class StudyFolder:
 class Plan:
     """What a study may use to say what its sweeps are: their files at a scale, and the results of those before."""
 
-    def __init__(self, folder: StudyFolder, overrides: list[str]) -> None:
-        self.folder, self.overrides = folder, overrides
+    def __init__(self, folder: StudyFolder, scale: str, overrides: list[str]) -> None:
+        self.folder, self.scale, self.overrides = folder, scale, overrides
 
     def read(self, file: str) -> Sweep:
-        return read_sweep(CONFIGS / f"{file}.yaml", self.overrides, self.folder.scale)
+        return read_sweep(CONFIGS / f"{file}.yaml", self.overrides, self.scale)
 
     def with_points(self, sweep: Sweep, fields: list[dict[str, Any]], *paths: str) -> Sweep:
         """The sweep with values of `fields` at some key paths, one after the other, in place of its own."""

@@ -39,8 +39,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--scale", choices=SCALES, default=STANDARD, help="how much is run (default: standard)")
     parser.add_argument("--out", type=Path, help="the study's folder (default: studies/<name>-<scale>-<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the study in --out, or the last of this name")
-    parser.add_argument("--only", metavar="SWEEP,...", help="some of the study's sweeps alone")
+    parser.add_argument("--only", metavar="SWEEP,...", default="", help="some of its sweeps alone")
     args = parser.parse_intermixed_args(words)
+    args.only = [word for word in args.only.split(",") if word]
     args.overrides = [word for word in args.words if "=" in word]
     names = [word for word in args.words if "=" not in word]
     args.names = list(STUDIES) if names == ["all"] else names
@@ -69,58 +70,57 @@ def folder_of(args: argparse.Namespace, name: str) -> StudyFolder:
 
 
 def run_study(name: str, folder: StudyFolder, args: argparse.Namespace, command: str) -> bool:
-    """Run what is left of a study, and conclude it; returns whether its verdict is that everything holds."""
-    folder.begin(args.scale)
-    run, wanted, done = StudyRun(name, folder, command), set(filter(None, (args.only or "").split(","))), []
-    for part, planned in STUDIES[name].sweeps(Plan(folder, args.overrides)):
-        if wanted and part not in wanted:
-            continue
-        print(f"{name}: {part}", file=sys.stderr, flush=True)
-        done.append(part)
-        run_part(run, part, in_experiment(planned, name))
-    if not done:
-        raise ConfigError(f"--only must name sweeps of the study {name}, but got {args.only!r}")
-    return conclude(run, command)
+    """Run what is left of a study, and conclude it; returns whether no trial has failed, and nothing certified."""
+    run, wanted, failed, uri = StudyRun(name, folder, command), set(args.only), 0, None
+    for part, planned in STUDIES[name].sweeps(Plan(folder, args.scale, args.overrides)):
+        if not args.only or part in args.only:
+            folder.begin(args.scale)
+            print(f"{name}: {part}", file=sys.stderr, flush=True)
+            failed += run_part(run, part, in_experiment(planned, name))
+            wanted, uri = wanted - {part}, planned.tune.tracking_uri
+    if wanted:
+        raise ConfigError(f"--only must name sweeps of the study {name}, but got {', '.join(wanted)}")
+    return conclude(run, uri) and not failed
 
 
 def in_experiment(sweep: Sweep, name: str) -> Sweep:
     return sweep._replace(tune=sweep.tune.model_copy(update={"experiment": name}))
 
 
-def run_part(run: StudyRun, part: str, sweep: Sweep) -> None:
+def run_part(run: StudyRun, part: str, sweep: Sweep) -> int:
+    """Run what is left of a sweep; returns how many of its trials have failed."""
     folder = run.folder.sweep(part)
     if folder.has_sweep():
         sweep = continued_with(folder, sweep)
     else:
         check_metric(sweep)
     require_place(sweep, nodes())
-    run_and_record(sweep, folder, run.command, run)
+    from fedmbo_ray.driver import start_ray  # takes seconds to import
+
+    start_ray()
+    return run_and_record(sweep, folder, run.command, run)["failed"]
 
 
-def conclude(run: StudyRun, command: str) -> bool:
+def conclude(run: StudyRun, uri: str | None) -> bool:
     """Judge what MLflow has, draw it, and tell MLflow."""
     from analysis.conclusions import conclude as judged  # matplotlib takes seconds to import
 
-    experiment = Experiment(run.name, None)
+    experiment = Experiment(run.name, uri)
     experiment.connect()
     conclusion = judged(experiment.uri, run.name, run.identity, run.folder.path / "figures")
-    run.conclude(experiment, run.folder.path / "figures", conclusion.note(command), conclusion.status)
+    run.conclude(experiment, run.folder.path / "figures", conclusion.note(run.command), conclusion.status)
     print(conclusion.text(), file=sys.stderr)
     return conclusion.status != "failed"
 
 
 @contextmanager
 def one_cluster() -> Iterator[None]:
-    """Ray started once, and not for every sweep."""
-    import ray  # takes seconds to import
-
-    from fedmbo_ray.driver import start_ray
-
-    start_ray()
+    """Ray is started by the first sweep that needs it, and stopped at the end."""
     try:
         yield
     finally:
-        ray.shutdown()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 def main(words: list[str] | None = None) -> int:
@@ -128,18 +128,19 @@ def main(words: list[str] | None = None) -> int:
     started: list[StudyFolder] = []
 
     def work() -> int:
+        nonlocal started
         args = parse(words)
-        folders = [folder_of(args, name) for name in args.names]
+        folders = started = [folder_of(args, name) for name in args.names]
         sys.stdout = sys.stderr
         held = []
         with one_cluster():
             for name, folder in zip(args.names, folders, strict=True):
-                started.append(folder)
                 held.append(run_study(name, folder, args, f"python -m fedmbo_ray.study {shlex.join(words)}"))
         return 0 if all(held) else 1
 
     def hint() -> str:
-        return f"; continue with --out {started[-1].path} --resume" if started else ""
+        begun = any(folder.has_study() for folder in started)
+        return "; continue with the same command and --resume" if begun else ""
 
     return guarded(work, hint)
 

@@ -106,7 +106,7 @@ def reference(sweep: Sweep, path: Path) -> SweepFolder:
             trial.begin(point)
             for seed in range(sweep.tune.seeds):
                 assert list(run(sweep.config(point, seed), trial.run(seed)))
-    tune.finish(sweep, folder, Console(file=io.StringIO()))
+    tune.finish(sweep, folder)
     return folder
 
 
