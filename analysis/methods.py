@@ -7,6 +7,7 @@ import numpy as np
 from analysis.claims import Claim
 from analysis.learning import AXES, Curves, band, common, orderings
 from analysis.reading import Study, Trial, Values
+from analysis.series import values_of
 from analysis.style import panels, plt, shared_legend
 
 SWEEPS = ("comparison",)
@@ -21,6 +22,7 @@ LABELS = {
     "d_soba": "D-SOBA",
 }
 BUDGETS = ("communications", "floats", "samples")
+DIGITS = "data.partition.digits"
 
 
 def budget_of(trial: Trial, x: str) -> list[tuple[Values, Values]]:
@@ -31,9 +33,15 @@ def budget_of(trial: Trial, x: str) -> list[tuple[Values, Values]]:
     return [(a + b, accuracy) for (a, accuracy), (b, _) in zip(up, down, strict=True)]
 
 
-def found(study: Study, x: str) -> dict[str, Curves]:
+def trials(study: Study, alike: bool) -> list[Trial]:
+    """Those in which clients are as much alike, or as different, as in any."""
+    digits = sorted(values_of(study.sweeps["comparison"], DIGITS))
+    return [trial for trial in study.sweeps["comparison"] if trial.param(DIGITS) == digits[-1 if alike else 0]]
+
+
+def found(study: Study, x: str, alike: bool = False) -> dict[str, Curves]:
     made = {}
-    for trial in study.sweeps["comparison"]:
+    for trial in trials(study, alike):
         if trial.status == "finished":
             name, runs = LABELS[trial.param("algorithm.name")], budget_of(trial, x)
             budgets = np.geomspace(max(xs[1] for xs, _ in runs), min(xs[-1] for xs, _ in runs), 200)
@@ -44,28 +52,34 @@ def found(study: Study, x: str) -> dict[str, Curves]:
 class Row(NamedTuple):
     method: str
     takes_part: str
-    cells: list[str]  # accuracy for each budget
+    cells: list[str]  # accuracy for each budget, and by how much it is better for clients that are alike
 
 
 def table(study: Study) -> tuple[list[str], list[Row]]:
     """Columns, and a row for each method."""
     every = {x: found(study, x) for x in BUDGETS}
     budgets = {x: common(list(each.values())) for x, each in every.items()}
-    columns = [
-        "method",
-        "clients per communication",
-        *(f"accuracy at {budgets[x]:.3g} {AXES_SHORT[x]}" for x in BUDGETS),
-    ]
+    reached = [f"accuracy at {budgets[x]:.3g} {AXES_SHORT[x]}" for x in BUDGETS]
     rows = []
-    for trial in study.sweeps["comparison"]:
+    for trial in trials(study, alike=False):
         name, m = LABELS[trial.param("algorithm.name")], trial.param("clients.num_clients")
         share = f"{trial.param('clients.cohort_size')} of {m}"
-        if trial.status != "finished":
-            rows.append(Row(name, share, [trial.status] * 3))
-            continue
-        values = [every[x][name].at(budgets[x]) for x in BUDGETS]
-        rows.append(Row(name, share, [f"{value.mean():.3f} ± {value.std(ddof=1):.3f}" for value in values]))
-    return columns, rows
+        if trial.status == "finished":
+            cells = [spread(every[x][name].at(budgets[x])) for x in BUDGETS]
+            rows.append(Row(name, share, [*cells, gain(study, name)]))
+        else:
+            rows.append(Row(name, share, [trial.status] * 4))
+    return ["method", "clients per communication", *reached, "gained at its end if clients are alike"], rows
+
+
+def spread(values: Values) -> str:
+    return f"{values.mean():.3f} ± {values.std(ddof=1):.3f}"
+
+
+def gain(study: Study, name: str) -> str:
+    """The accuracy that a method ends with, for clients that are alike, minus that for those that differ."""
+    alike, different = (found(study, "samples", each).get(name) for each in (True, False))
+    return spread(alike.values[:, -1] - different.values[:, -1]) if alike and different else "–"
 
 
 AXES_SHORT = {"communications": "communications", "floats": "floats sent", "samples": "samples"}
@@ -97,5 +111,5 @@ def caption(study: Study) -> str:
     return (
         "Every method at the step sizes that were best for it among equally many, two digits per client: test accuracy "
         "against communications, floats sent (up and down, all clients together) and samples drawn. Methods that need "
-        "every client get every client."
+        "every client get every client. The table also has what clients that are alike (ten digits each) would gain."
     )

@@ -122,3 +122,44 @@ def test_what_can_be_placed() -> None:
     assert not placeable([{"CPU": 4.0}, {"GPU": 1.0, "CPU": 1.0}], nodes)
     assert placeable([{}, *[{"CPU": 1.0}] * 6], nodes)
     assert not placeable([{}, *[{"CPU": 1.0}] * 7], nodes)
+
+
+def test_zips_go_together_and_grids_across_them() -> None:
+    words = ("clients.cohort_size={zip: [2, 4]}", "rounds={zip: [100, 50]}", "algorithm.step_size={grid: [0.1, 0.2]}")
+    points = sweep(*words).points()
+    assert points is not None
+    found = [(point["clients.cohort_size"], point["rounds"], point["algorithm.step_size"]) for point in points]
+    assert sorted(found) == [(2, 100, 0.1), (2, 100, 0.2), (4, 50, 0.1), (4, 50, 0.2)]
+    assert sweep(*words).rounds == 100
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (
+            ["rounds={zip: [1, 2]}", "seed={zip: [1, 2, 3]}"],
+            "as many values, but seed has 3, rounds has 2",
+        ),
+        (["rounds={zip: [1, 2]}", "tune.scheduler=pbt"], "which a zip forbids"),
+        (["rounds={zip: [1, 2]}", "tune.search=optuna"], "needs choice in place of zip"),
+        (["rounds={zip: 3}"], "must be a list of values"),
+    ],
+)
+def test_what_is_wrong_with_a_zip_is_said(words: list[str], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        sweep(*words)
+
+
+def test_a_scale_changes_the_file_and_words_change_both(tmp_path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "{problem: {name: quadratic}, algorithm: {name: d_soba}, rounds: {grid: [10, 20]}, "
+        "scales: {small: {rounds: 5, tune.seeds: 2}, large: {clients.cohort_size: {grid: [1, 2]}}}}"
+    )
+    assert [point["rounds"] for point in read_sweep(file, []).points() or []] == [10, 20]
+    small = read_sweep(file, ["tune.seeds=3"], "small")
+    assert (small.dims, small.rounds, small.tune.seeds) == ([], 5, 3)
+    assert len(read_sweep(file, [], "large").points() or []) == 4
+    assert make_sweep(small.plain()) == small
+    with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
+        read_sweep(file, [], "smal")

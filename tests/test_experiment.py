@@ -11,6 +11,7 @@ from fedmbo_ray.algorithms.double_loop import DoubleLoop
 from fedmbo_ray.checkpoints import RunFolder
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.registry import ConfigError
 
 
 def timeless(records: list[dict]) -> list[dict]:
@@ -119,3 +120,25 @@ def test_a_round_that_returns_something_else_than_its_state_is_named(monkeypatch
         monkeypatch.setattr(DoubleLoop, "round", lambda self, clients, state, wrong=wrong: wrong)
         with pytest.raises(RunFailed, match=r"DoubleLoop\.round must return the tensors that init made"):
             list(run(config))
+
+
+def test_figures_are_averaged_over_all_rounds_and_stay_so_after_a_resume(tmp_path: Path) -> None:
+    config = tiny_config(record={"every": 1, "averaged": ["hypergradient_norm_sq"], "checkpoint_every": 2})
+    records = list(run(config))
+    found = [record["hypergradient_norm_sq"] for record in records]
+    for k, record in enumerate(records):
+        expected = sum(found[:k]) / k if k else None
+        assert record["mean_hypergradient_norm_sq"] == (pytest.approx(expected, rel=1e-12) if k else None)
+    folder, begun = RunFolder(tmp_path), iter(run(config, RunFolder(tmp_path)))
+    for _ in range(4):
+        next(begun)
+    begun.close()
+    again = list(run(config, folder, resume=True))
+    assert [record["mean_hypergradient_norm_sq"] for record in again] == [
+        record["mean_hypergradient_norm_sq"] for record in records
+    ]
+
+
+def test_an_average_of_nothing_known_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"record\.averaged: unknown figure 'hypergradient'; did you mean"):
+        list(run(tiny_config(record={"averaged": ["hypergradient"]})))

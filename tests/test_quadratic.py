@@ -6,6 +6,7 @@ import torch
 from torch.func import grad
 
 from fedmbo_ray.data import Draw
+from fedmbo_ray.problems import quadratic
 from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations, upper_batches
 from fedmbo_ray.registry import ConfigError, construct
 from fedmbo_ray.rng import draw_seeds, stream
@@ -64,3 +65,18 @@ def test_a_million_clients_cost_no_memory_and_stay_repeatable() -> None:
 def test_too_much_noise_for_the_hessian_bounds_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"hessian_noise=0\.9"):
         construct(Quadratic, {"hessian_noise": 0.9})
+
+
+def test_a_seed_of_its_own_fixes_the_clients_and_the_start() -> None:
+    first, second = (Quadratic(seed=3).build(seed, 10).problem for seed in (0, 1))
+    assert first == second
+    assert torch.equal(first.init(stream(0, "a"))[0], second.init(stream(1, "b"))[0])
+    assert first != Quadratic().build(0, 10).problem
+
+
+def test_stored_clients_are_those_made_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, clients = Quadratic().build(0, 11).problem, np.array([3, 10, 3, 0])
+    stored = (*quadratic.lower_deviations(problem, clients), *quadratic.upper_deviations(problem, clients))
+    monkeypatch.setattr(quadratic, "MOST_STORED", 0)
+    made = (*quadratic.lower_deviations(problem, clients), *quadratic.upper_deviations(problem, clients))
+    assert all(np.array_equal(a, b) for a, b in zip(stored, made, strict=True))
