@@ -60,6 +60,7 @@ class Conclusion(NamedTuple):
     def note(self, command: str) -> str:
         """In Markdown, for MLflow's page."""
         rows = [f"| {claim.status} | {claim.text} | {claim.rule} | {claim.measured} |" for claim in self.claims]
+        rows = [row.replace("_", r"\_") for row in rows]  # ℓ_{f,0} is not in italics
         table = "\n".join(["| | claim | rule | measured |", "|---|---|---|---|", *rows])
         figures = ", ".join(f"`{name}.png`" for name in self.captions)
         return f"**{self.status}**\n\n{table}\n\nFigures (artifacts): {figures}\n\n`{command}`"

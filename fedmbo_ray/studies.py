@@ -1,15 +1,15 @@
 """The studies: which sweeps each is made of, one after the other, and the folder that they are kept in."""
 
-import re
+import json
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmbo_ray.checkpoints import write_atomically
-from fedmbo_ray.loading import read_yaml
+from fedmbo_ray.loading import changed, read_yaml
 from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.sweeps.config import Sweep, make_sweep, read_sweep
-from fedmbo_ray.sweeps.dimensions import Point
+from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep, read_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder, new_identity
 from fedmbo_ray.sweeps.ranking import Standing, ranked
 
@@ -41,11 +41,6 @@ class StudyFolder:
     def identity(self) -> str:
         return self.identity_file.read_text().strip()
 
-    @property
-    def title(self) -> str:
-        """Its name without the time at which it was begun."""
-        return re.sub(r"-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$", "", self.path.name)
-
     def sweep(self, name: str) -> SweepFolder:
         return SweepFolder(self.path / name)
 
@@ -59,10 +54,11 @@ class Plan:
     def read(self, file: str) -> Sweep:
         return read_sweep(CONFIGS / f"{file}.yaml", self.overrides, self.scale)
 
-    def with_points(self, sweep: Sweep, fields: list[dict[str, Any]], *paths: str) -> Sweep:
-        """The sweep with values of `fields` at some key paths, one after the other, in place of its own."""
-        chosen = {path: {"zip": [value_at(each, path) for each in fields]} for path in paths}
-        return make_sweep({**with_values(sweep.fields, chosen), "tune": sweep.plain()["tune"]})
+    def with_points(self, sweep: Sweep, configs: list[dict[str, Any]], *paths: str) -> Sweep:
+        """The sweep with the configs' values at some key paths, one config after the other, in place of its own."""
+        zips = {path: {"zip": [value_at(each, path) for each in configs]} for path in paths}
+        words = [f"{path}={json.dumps(values)}" for path, values in zips.items()]
+        return make_sweep(changed(sweep.plain(), words, SweepFields))
 
     def best(self, name: str, *by: str) -> list[dict[str, Any]]:
         """The configs of the best points of a sweep that was run: of each combination of the keys `by`, one."""
@@ -74,27 +70,12 @@ class Plan:
         missing = [trial.label for trial in found.values() if trial.score is None]
         if missing or not found:
             raise ConfigError(f"no trial of {name} has a score: {', '.join(missing) or 'none was run'}")
-        return [sweep.config(trial.point).resolved() for trial in in_order(found.values())]
-
-
-def in_order(trials: Any) -> list[Standing]:
-    return sorted(trials, key=lambda trial: trial.name)
+        return [sweep.config(trial.point).resolved() for trial in sorted(found.values(), key=attrgetter("name"))]
 
 
 def value_at(fields: dict[str, Any], path: str) -> Any:
     for key in path.split("."):
         fields = fields[key]
-    return fields
-
-
-def with_values(fields: dict[str, Any], values: Point) -> dict[str, Any]:
-    """The fields with values at key paths, whether there was something or not."""
-    for path, value in values.items():
-        *outer, key = path.split(".")
-        section = fields = dict(fields)
-        for each in outer:
-            section[each] = section = dict(section[each])
-        section[key] = value
     return fields
 
 
