@@ -13,6 +13,16 @@ from fedmbo_ray.downloads import DownloadError
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left alone with one at the end."""
+
+    def limit(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        return -marker.args[0] if marker is not None else 0.0
+
+    items.sort(key=limit)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """A local Ray cluster with room for several actors, and two GPUs that only Ray believes in."""
