@@ -13,6 +13,7 @@ from fedmbo_ray.registry import ConfigError, choices
 from fedmbo_ray.studies import STUDIES, Plan, StudyFolder
 from fedmbo_ray.sweeps.config import STANDARD, Sweep
 from fedmbo_ray.tracking.experiment import Experiment
+from fedmbo_ray.tracking.following import insist
 from fedmbo_ray.tracking.study import StudyRun
 from fedmbo_ray.tune import check_metric, continued_with, nodes, require_place, run_and_record
 
@@ -105,12 +106,16 @@ def conclude(run: StudyRun, uri: str | None) -> bool:
     """Judge what MLflow has, draw it, and tell MLflow."""
     from analysis.conclusions import conclude as judged  # matplotlib takes seconds to import
 
-    experiment = Experiment(run.name, uri)
-    experiment.connect()
-    conclusion = judged(experiment.uri, run.name, run.identity, run.folder.path / "figures")
-    run.conclude(experiment, run.folder.path / "figures", conclusion.note(run.command), conclusion.status)
-    print(conclusion.text(), file=sys.stderr)
-    return conclusion.status != "failed"
+    experiment, figures = Experiment(run.name, uri), run.folder.path / "figures"
+
+    def step() -> str:
+        experiment.connect()
+        conclusion = judged(experiment.uri, run.name, run.identity, figures)
+        run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
+        print(conclusion.text(), file=sys.stderr)
+        return conclusion.status
+
+    return insist(step, experiment.uri) != "failed"
 
 
 @contextmanager

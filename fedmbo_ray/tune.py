@@ -24,7 +24,7 @@ from fedmbo_ray.sweeps.config import STANDARD, Sweep, SweepFields, make_sweep, r
 from fedmbo_ray.sweeps.dimensions import corners, short, short_names
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked, ranking_table
-from fedmbo_ray.tracking.following import Following
+from fedmbo_ray.tracking.following import Following, insist
 from fedmbo_ray.tracking.study import StudyRun
 from fedmbo_ray.tracking.tracker import Tracker
 
@@ -238,7 +238,7 @@ def run_and_record(sweep: Sweep, folder: SweepFolder, command: str, study: Study
         elif study is None:
             tell_where(tracker)
         else:
-            study.predict(tracker)
+            insist(lambda: study.predict(tracker), tracker.uri)
     if best is None:
         raise RunFailed("no trial of the sweep has a score: all have diverged or failed")
     return best

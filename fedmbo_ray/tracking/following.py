@@ -3,10 +3,14 @@
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.tracking.tracker import Tracker
+
+T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 2.0
 PATIENCE = 60.0  # seconds for a server to come back when everything else is done
@@ -56,9 +60,32 @@ class Following:
         """Bring everything to MLflow; False if it stays away."""
         self.over.set()
         self.thread.join(timeout=PATIENCE)
-        deadline = time.monotonic() + PATIENCE
-        while not self.attempt(self.tracker.conclude):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(1)
+        return patiently(lambda: self.attempt(self.tracker.conclude))
+
+
+def patiently(attempt: Callable[[], bool]) -> bool:
+    """Whether it went well at last."""
+    deadline = time.monotonic() + PATIENCE
+    while not attempt():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True
+
+
+def insist(step: Callable[[], T], uri: str) -> T:
+    """What a step returns that may have to wait for MLflow; raises RunFailed if it stays away."""
+    from mlflow.exceptions import MlflowException
+
+    found: list[T] = []
+
+    def attempt() -> bool:
+        try:
+            found.append(step())
+        except (MlflowException, OSError):
+            return False
         return True
+
+    if not patiently(attempt):
+        raise RunFailed(f"MLflow at {uri} stayed away: continue with --resume")
+    return found[0]
