@@ -1,5 +1,6 @@
 """Table 1 made empirical: what every method reaches for the same communications, floats and samples."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +94,7 @@ def claims(study: Study) -> list[Claim]:
             budget = common(list(every.values()))
             pairs = [(every["FedMBO"], each) for name, each in every.items() if name != "FedMBO"]
             what = f"accuracy at {budget:.3g} {AXES_SHORT[x]}"
-            said += orderings(pairs, lambda one, budget=budget: one.at(budget), what, study.seeds)
+            said += orderings(pairs, partial(Curves.at, budget=budget), what, study.seeds)
     return said
 
 

@@ -1,8 +1,10 @@
 """One look for all figures: colours that the colour-blind can tell apart, readable at column width."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 from cycler import cycler
@@ -39,14 +41,14 @@ def panels(columns: int, rows: int = 1) -> tuple[plt.Figure, list[plt.Axes]]:
     return figure, list(axes.flat)
 
 
-def look(number: int) -> dict[str, str]:
+def look(number: int) -> dict[str, Any]:
     """Colour and marker of the number-th line."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
 def plain_ticks(axis: plt.Axes) -> None:
     """The sizes that were run, as numbers, on a logarithmic axis."""
-    sizes = sorted({float(x) for line in axis.get_lines() for x in line.get_xdata()})
+    sizes = sorted({float(x) for line in axis.get_lines() for x in np.asarray(line.get_xdata())})
     shown = [size for i, size in enumerate(sizes) if i == 0 or size / sizes[i - 1] > 1.3]
     axis.xaxis.set_major_locator(FixedLocator(shown))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -56,7 +58,9 @@ def plain_ticks(axis: plt.Axes) -> None:
 def legend_below(axis: plt.Axes) -> None:
     """Beside no line; the figure gets as much higher."""
     _, labels = axis.get_legend_handles_labels()
-    axis.figure.set_figheight(max(axis.figure.get_figheight(), HEIGHT + 0.24 * len(labels)))
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    figure.set_figheight(max(figure.get_figheight(), HEIGHT + 0.24 * len(labels)))
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18))
 
 
