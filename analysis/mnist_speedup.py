@@ -45,7 +45,7 @@ def draw(study: Study) -> plt.Figure:
     for axis, (x, name) in zip(axes, BUDGETS.items(), strict=True):
         data = reached(study, x)
         plot(axis, data, 0, f"slope {data.slope.value:.2f}")
-        loglog(axis, "n, clients per communication", f"{name} to {target(study):.0%} accuracy")
+        loglog(axis, "n, clients per communication", name, f"to {target(study):.0%} accuracy")
     return figure
 
 
