@@ -74,7 +74,7 @@ def shown(uri: str, experiment: str) -> dict[str, dict]:
     return {
         keys[each.info.run_id]: {
             "metrics": {
-                name: [(point.step, point.value) for point in client.get_metric_history(each.info.run_id, name)]
+                name: sorted((point.step, point.value) for point in client.get_metric_history(each.info.run_id, name))
                 for name in each.data.metrics
                 if name != "wall_seconds" and not name.startswith("system/")
             },

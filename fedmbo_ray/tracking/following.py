@@ -13,7 +13,7 @@ from fedmbo_ray.tracking.tracker import Tracker
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 2.0
-PATIENCE = 60.0  # seconds for a server to come back when everything else is done
+PATIENCE = 120.0  # seconds for a server to come back when everything else is done
 
 
 class Following:
