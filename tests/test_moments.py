@@ -7,7 +7,7 @@ import pytest
 from test_lockstep import side_by_side
 
 from fedmbo_ray.config import RunConfig
-from fedmbo_ray.moments import NotPredicted, constants, moments_of, predicted
+from fedmbo_ray.moments.predictions import NotPredicted, constants, moments_of, predicted
 from fedmbo_ray.registry import construct
 
 SEEDS = 48

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fedmbo_ray.moments import NotPredicted, constants, predicted
+from fedmbo_ray.moments.predictions import NotPredicted, constants, predicted
 from fedmbo_ray.studies import STUDIES, StudyFolder
 from fedmbo_ray.sweeps.config import Sweep
 from fedmbo_ray.sweeps.folder import TrialFolder
