@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,30 @@ class Unavailable(Exception):
 
 
 def environment(name: str, root: Path) -> Path:
-    """The Python of a peer's virtual environment, made on first use; torch is the one we run."""
+    """The Python of a peer's virtual environment, made on first use, with what we run where its versions allow."""
     folder = root / name
-    done = folder / "ready"
+    python, done = folder / "bin" / "python", folder / "ready"
     if not done.exists():
         wanted = [REQUIREMENTS[name], f"torch=={torch.__version__.partition('+')[0]}"]
-        commands = [
-            [sys.executable, "-m", "venv", "--clear", str(folder)],
-            [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted],
-        ]
-        for command in commands:
-            ended = subprocess.run(command, capture_output=True, text=True)
-            if ended.returncode:
-                raise Unavailable(
-                    f"{name}: {' '.join(command[1:])} failed: {(ended.stderr.strip() or '?').splitlines()[-1]}"
-                )
+        _call(name, sys.executable, "-m", "venv", "--clear", str(folder))
+        _borrow(folder)
+        _call(name, str(python), "-m", "pip", "install", "--quiet", "--no-compile", *wanted)
         done.write_text("\n".join(wanted) + "\n")
-    return folder / "bin" / "python"
+    return python
+
+
+def _call(name: str, *command: str) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        last = (ended.stderr.strip() or "?").splitlines()[-1]
+        raise Unavailable(f"{name}: {' '.join(command[1:])} failed: {last}")
+
+
+def _borrow(folder: Path) -> None:
+    """Let pip find our packages behind the environment's own: the same torch, and a gigabyte less to install."""
+    own = sysconfig.get_path("purelib", vars={"base": str(folder)})
+    ours = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    (Path(own) / "ours.pth").write_text("\n".join(ours) + "\n")
 
 
 def export(task: Task, seed: int, path: Path, **numbers: float) -> None:
