@@ -75,6 +75,24 @@ def test_all_studies_killed_resumed_judged_and_reported(tmp_path: Path) -> None:
     the_report_is_whole(tmp_path / "report")
 
 
+def test_ctrl_c_leaves_a_study_to_continue(tmp_path: Path) -> None:
+    process = start(tmp_path, "fedmbo_ray.study", "theory", "--scale", "smoke", "--only", "inner", "rounds=100000")
+    files = "studies/*/inner/trials/*/seed_*/records.jsonl"
+    while not any(len(file.read_text().splitlines()) > 2 for file in tmp_path.glob(files)):
+        assert process.poll() is None, (tmp_path / "said").read_text()[-3000:]
+        time.sleep(0.1)
+    time.sleep(5)  # MLflow has begun to follow
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert (tmp_path / "said").read_text().splitlines()[-1] == (
+        "interrupted; continue with the same command and --resume"
+    )
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    runs = client.search_runs([client.get_experiment_by_name("theory").experiment_id])
+    above = [each for each in runs if "mlflow.parentRunId" not in each.data.tags]
+    assert [each.info.status for each in above] == ["KILLED"]
+
+
 def nothing_is_there_twice(uri: str) -> None:
     client = MlflowClient(uri)
     for name in STUDIES:

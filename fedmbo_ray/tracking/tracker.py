@@ -68,9 +68,10 @@ class Tracker:
         self.experiment.connect()
         for run in self.experiment.runs(f"tags.`fedmbo.sweep` = '{self.folder.identity}'"):
             self.runs[run.data.tags["fedmbo.key"]] = Shown.of(run)
+        above = self.study.run_id(self.experiment) if self.study is not None else None
         if "" not in self.runs:
-            above = self.study.run_id(self.experiment) if self.study is not None else None
             self.runs[""] = self._create("", self.folder.path.name, above, {})
+        self._goes_on(above)
         if not self.runs[""].described:
             self._describe_sweep(self.runs[""])
 
@@ -78,6 +79,11 @@ class Tracker:
         known_by = {"fedmbo.sweep": self.folder.identity, "fedmbo.key": key, "mlflow.source.name": "fedmbo_ray.tune"}
         of_study = {"fedmbo.study": self.study.identity} if self.study is not None else {}
         return Shown.of(self.experiment.create(name, parent, known_by | of_study | tags))
+
+    def _goes_on(self, above: str | None) -> None:
+        """The sweep, and the study above it: they may have been interrupted."""
+        for run_id in filter(None, [self.runs[""].run_id, above]):
+            self.client.update_run(run_id, "RUNNING")
 
     def _describe_sweep(self, parent: "Shown") -> None:
         self.client.log_text(parent.run_id, self.folder.sweep_file.read_text(), "sweep.yaml")
@@ -164,6 +170,8 @@ class Tracker:
         """The sweep has not come to its end: it can be continued."""
         if "" in self.runs:
             self.client.set_terminated(self.runs[""].run_id, "KILLED")
+            if self.study is not None:
+                self.client.set_terminated(self.study.run_id(self.experiment), "KILLED")
 
     def conclude(self) -> None:
         """The sweep's own run at the end: the best trial, the ranking, what to do with them."""
