@@ -11,7 +11,7 @@ from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
 from fedmbo_ray.hypergradients.linear_sgd import LinearSGD
 from fedmbo_ray.hypergradients.local_neumann import LocalNeumann
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations, upper_batches
+from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.rng import draw_seeds, stream
 
 ONE = torch.tensor(1.0, dtype=torch.float64)
@@ -80,9 +80,9 @@ def test_local_estimates_have_the_bias_that_their_formula_says(series: str) -> N
     """Mean: mean_i [∇_x f_i − J_i (1/ℓ)Σ_{j<N}(I − A_i/ℓ)^j ∇_y f_i], not the hypergradient, however large N is."""
     task, terms, m = Quadratic(heterogeneity=2.0).build(8, 20), 12, 20
     x, y = point(task)
-    deviations = [torch.from_numpy(part) for part in lower_deviations(task.problem, np.arange(m))]
+    deviations = [torch.from_numpy(part) for part in task.data.lower_deviations(np.arange(m))]
     A, B, _ = (mean + part for mean, part in zip(task.problem.mean_lower, deviations, strict=True))
-    upper = upper_batches(task.problem, np.arange(m), draw_seeds(stream(0), m), None)
+    upper = task.data.upper_batches(np.arange(m), draw_seeds(stream(0), m), None)
     power = (y - upper.t).unsqueeze(-1)
     v = torch.zeros_like(power)
     for _ in range(terms):

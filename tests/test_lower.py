@@ -15,7 +15,7 @@ from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
 from fedmbo_ray.lower.proxskip import ProxSkip
 from fedmbo_ray.lower.scaffold import Scaffold
 from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations
+from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.registry import ConfigError, construct
 from fedmbo_ray.rng import stream
 
@@ -101,7 +101,7 @@ def test_fedavg_stops_where_its_local_steps_balance() -> None:
     """y = mean_i [M_i^τ y + Σ_{j<τ} M_i^j β b_i] with M_i = I − βA_i, b_i = B_i x + c_i: not y*."""
     task, beta, tau = Quadratic(**QUIET).build(0, 10), 0.4, 5
     x, y = task.problem.init(stream(1))
-    deviations = [torch.from_numpy(part) for part in lower_deviations(task.problem, np.arange(10))]
+    deviations = [torch.from_numpy(part) for part in task.data.lower_deviations(np.arange(10))]
     A, B, c = (mean + part for mean, part in zip(task.problem.mean_lower, deviations, strict=True))
     M = torch.eye(4).double() - beta * A
     b = beta * (B @ x + c)

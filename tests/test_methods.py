@@ -9,7 +9,7 @@ from tasks import federation, tiny_task
 
 from fedmbo_ray.algorithms import ALGORITHMS
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations, upper_batches
+from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.registry import construct
 from fedmbo_ray.rng import draw_seeds, stream
 
@@ -182,9 +182,9 @@ def test_sampled_clients_and_noise_leave_the_order_of_the_step(name: str) -> Non
 def where_local_hypergradients_vanish(task: Task, terms: int) -> torch.Tensor:
     """The x where mean_i[∇_x f_i − J_i K_i ∇_y f_i](x, y*(x)) = 0, with K_i = Σ_{j<N}(I − A_i)^j for A_i⁻¹ (ℓ = 1)."""
     m, problem = task.data.num_clients, task.problem
-    deviations = [torch.from_numpy(part) for part in lower_deviations(problem, np.arange(m))]
+    deviations = [torch.from_numpy(part) for part in problem.population.lower_deviations(np.arange(m))]
     A, B, _ = (mean + part for mean, part in zip(problem.mean_lower, deviations, strict=True))
-    upper = upper_batches(problem, np.arange(m), draw_seeds(stream(0), m), None)
+    upper = problem.population.upper_batches(np.arange(m), draw_seeds(stream(0), m), None)
     eye = torch.eye(A.shape[-1], dtype=A.dtype)
     K = sum(torch.linalg.matrix_power(eye - A, j) for j in range(terms))
     BK = B.transpose(1, 2) @ K

@@ -6,8 +6,8 @@ import torch
 from torch.func import grad
 
 from fedmbo_ray.data import Draw
-from fedmbo_ray.problems import quadratic
-from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations, upper_batches
+from fedmbo_ray.problems import population
+from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.registry import ConfigError, construct
 from fedmbo_ray.rng import draw_seeds, stream
 
@@ -28,9 +28,9 @@ def test_hypergradient_is_the_gradient_of_the_value(nonconvexity: float) -> None
 def test_means_over_clients_are_exact(num_clients: int) -> None:
     problem = Quadratic(gradient_noise=0).build(2, num_clients).problem
     clients = np.arange(num_clients)
-    for deviation in lower_deviations(problem, clients):
+    for deviation in problem.population.lower_deviations(clients):
         assert np.abs(deviation.mean(0)).max() < 1e-14
-    upper = upper_batches(problem, clients, draw_seeds(stream(0), num_clients), 1)
+    upper = problem.population.upper_batches(clients, draw_seeds(stream(0), num_clients), 1)
     for part, mean in zip(upper, problem.mean_upper, strict=True):
         assert torch.allclose(part.mean(0), mean, rtol=1e-12)
 
@@ -75,8 +75,8 @@ def test_a_seed_of_its_own_fixes_the_clients_and_the_start() -> None:
 
 
 def test_stored_clients_are_those_made_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, clients = Quadratic().build(0, 11).problem, np.array([3, 10, 3, 0])
-    stored = (*quadratic.lower_deviations(problem, clients), *quadratic.upper_deviations(problem, clients))
-    monkeypatch.setattr(quadratic, "MOST_STORED", 0)
-    made = (*quadratic.lower_deviations(problem, clients), *quadratic.upper_deviations(problem, clients))
+    everyone, clients = Quadratic().build(0, 11).data, np.array([3, 10, 3, 0])
+    stored = (*everyone.lower_deviations(clients), *everyone.upper_deviations(clients))
+    monkeypatch.setattr(population, "MOST_STORED", 0)
+    made = (*everyone.lower_deviations(clients), *everyone.upper_deviations(clients))
     assert all(np.array_equal(a, b) for a, b in zip(stored, made, strict=True))

@@ -14,7 +14,7 @@ from tasks import federation
 from fedmbo_ray.algorithms import ALGORITHMS
 from fedmbo_ray.data import Integers, Trait
 from fedmbo_ray.federation import Clients
-from fedmbo_ray.problems.quadratic import Quadratic, lower_deviations, upper_batches
+from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.registry import construct
 from fedmbo_ray.rng import draw_seeds, fold, stream
 
@@ -24,9 +24,9 @@ TASK = Quadratic(nonconvexity=a, heterogeneity=2.0, upper_dim=3, lower_dim=5, **
 PROBLEM = TASK.problem
 A, B, c = (
     np.asarray(mean) + part
-    for mean, part in zip(PROBLEM.mean_lower, lower_deviations(PROBLEM, np.arange(m)), strict=True)
+    for mean, part in zip(PROBLEM.mean_lower, PROBLEM.population.lower_deviations(np.arange(m)), strict=True)
 )
-UPPER = upper_batches(PROBLEM, np.arange(m), draw_seeds(stream(0), m), None)
+UPPER = PROBLEM.population.upper_batches(np.arange(m), draw_seeds(stream(0), m), None)
 t, u, RHO = UPPER.t.numpy(), UPPER.u.numpy(), PROBLEM.settings.upper_curvature
 x0, y0 = (part.numpy() for part in PROBLEM.init(stream(0, "init")))
 y0 = y0 + 0.3

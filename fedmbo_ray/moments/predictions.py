@@ -59,7 +59,7 @@ def constants(config: RunConfig) -> dict[str, float]:
     """What the paper's bounds are made of, at the starting point; raises NotPredicted."""
     moments = moments_of(config)
     problem, settings = moments.problem, moments.problem.settings
-    x, y = problem.init(stream(problem.seed, "start"))
+    x, y = problem.init(stream(problem.population.seed, "start"))
     lipschitz, mu, ell = float((y - problem.mean_upper.t).norm()), settings.strong_convexity, settings.smoothness
     noise, hessian = settings.gradient_noise**2, settings.hessian_noise**2
     exact = {f"hypergradient_{i}": value for i, value in enumerate(problem.surrogate(x, y).tolist())}

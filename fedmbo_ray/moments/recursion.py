@@ -98,7 +98,7 @@ class Moments:
 
     def start(self) -> Matrix:
         """w = (x⁰, y⁰, 1, 0, 0)."""
-        x, y = self.problem.init(stream(self.problem.seed, "start"))
+        x, y = self.problem.init(stream(self.problem.population.seed, "start"))
         return np.concatenate([x.numpy(), y.numpy(), np.ones(1), np.zeros(2 * self.q)])
 
     @cached_property
@@ -114,7 +114,7 @@ class Moments:
     @cached_property
     def clients(self) -> list[Client]:
         """What each deviates by."""
-        *lower, u = self.problem.deviations
+        *lower, u = self.problem.population.deviations
         return [Client(*parts) for parts in zip(*lower, self.problem.settings.upper_curvature * u, strict=True)]
 
     @cached_property
