@@ -126,6 +126,11 @@ def _listen(driver: Any, tick: Callable[[int], None]) -> Iterator[Record]:
             raise error
 
 
+def in_cluster() -> bool:
+    """Whether Ray is not this program's own: other machines may be part of it."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
 def start_ray(cpus: float = 0.0) -> None:
     """Join the cluster that $RAY_ADDRESS names, or start one here: of this machine's cores, or of more if asked."""
     if ray.is_initialized():
@@ -133,7 +138,7 @@ def start_ray(cpus: float = 0.0) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if os.environ.get("RAY_ADDRESS"):
+    if in_cluster():
         ray.init(**quiet)
         return
     # Whatever else runs on this machine, it is not this program's unless it was named.

@@ -6,7 +6,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,25 +22,39 @@ from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.experiment import MakeBackend, run
+from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changes, read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.sweeps.config import Sweep, make_sweep
 from fedmbo_ray.sweeps.dimensions import Point
-from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean
+from fedmbo_ray.sweeps.folder import TrialFolder, mean
+from fedmbo_ray.sweeps.keeping import Home
 
 PROCESS = psutil.Process()
 PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still holds is free
 
 
-def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str, numbers: list[int] | None) -> None:
+def run_trial(config: dict[str, Any], plain: dict[str, Any], home: Home, numbers: list[int] | None) -> None:
     """Called by Ray Tune in a process of its own, with the point that it has chosen for this trial."""
     sweep, point = make_sweep(plain), config["point"]
-    folder = SweepFolder(Path(out)).trial(trial_name(tune.get_context().get_trial_id(), point, numbers))
+    name = trial_name(tune.get_context().get_trial_id(), point, numbers)
+    if sweep.tune.scheduler.copies and not home.seen():
+        raise RunFailed(
+            "with a scheduler whose trials copy each other, the sweep's folder must be on storage that all nodes see, "
+            f"but {home.path} is not"
+        )
+    with home.trial(name, sweep.tune.seeds) as (folder, keep):
+        run_in(folder, sweep, point, keep)
+
+
+def run_in(folder: TrialFolder, sweep: Sweep, point: Point, keep: Callable[[], None]) -> None:
+    """Run what is left of a trial in its folder, which `keep` is called for whenever something is new there."""
     if folder.point == point and folder.done:
         for record in folder.records():  # halving compares others with it
             tune.report(report_of(sweep, [record]))
         return
     folder.begin(point)
+    keep()
     copies = sweep.tune.scheduler.copies
     if copies and (given := tune.get_checkpoint()) is not None:
         adopt(sweep, folder, given)
@@ -50,6 +64,7 @@ def run_trial(config: dict[str, Any], plain: dict[str, Any], out: str, numbers: 
             if records[0]["round"] <= told and "status" not in records[0]:
                 continue
             folder.note_system({"round": records[0]["round"], **system_figures()})
+            keep()
             with tempfile.TemporaryDirectory() as copy:
                 figures = report_of(sweep, records)
                 tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)

@@ -13,10 +13,11 @@ from ray import tune
 from ray.tune import Callback
 from rich.console import Console
 
-from fedmbo_ray.driver import start_ray
+from fedmbo_ray.driver import in_cluster, start_ray
 from fedmbo_ray.sweeps.config import Sweep
 from fedmbo_ray.sweeps.dimensions import LISTS, Dimension, Point
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
+from fedmbo_ray.sweeps.keeping import Home, home_of
 from fedmbo_ray.sweeps.progress import SweepProgress
 from fedmbo_ray.sweeps.trial import numbered, run_trial, trial_name
 
@@ -34,11 +35,12 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
         return
     owner = not ray.is_initialized()
     start_ray()
-    workspace = tempfile.mkdtemp(prefix="fedmbo-tune-")
+    workspace, home = tempfile.mkdtemp(prefix="fedmbo-tune-", dir=place_of_copies(sweep, folder)), home_of(folder)
     try:
         with SweepProgress(sweep, folder, total, console) as progress:
-            tuner(sweep, folder, waiting, workspace, progress).fit()
+            tuner(sweep, folder, home, waiting, workspace, progress).fit()
     finally:
+        home.close()
         if owner:
             ray.shutdown()
         shutil.rmtree(workspace, ignore_errors=True)
@@ -59,11 +61,21 @@ def remaining(sweep: Sweep, folder: SweepFolder) -> int:
     return sweep.tune.samples - sum(trial.status in STATUSES for trial in folder.trials())
 
 
+def place_of_copies(sweep: Sweep, folder: SweepFolder) -> Path | None:
+    """Where Tune keeps what trials hand to each other: in a cluster, on the storage that the sweep is on."""
+    return folder.path if sweep.tune.scheduler.copies and in_cluster() else None
+
+
 def tuner(
-    sweep: Sweep, folder: SweepFolder, waiting: dict[int, Point] | None, workspace: str, progress: SweepProgress
+    sweep: Sweep,
+    folder: SweepFolder,
+    home: Home,
+    waiting: dict[int, Point] | None,
+    workspace: str,
+    progress: SweepProgress,
 ) -> tune.Tuner:
     section, numbers = sweep.tune, None if waiting is None else list(waiting)
-    settings = {"plain": sweep.plain(), "out": str(folder.path.absolute()), "numbers": numbers}
+    settings = {"plain": sweep.plain(), "home": home, "numbers": numbers}
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, **settings), lambda config: group(sweep, config)),
         param_space={} if waiting is None else {"point": tune.grid_search(list(waiting.values()))},

@@ -1,0 +1,147 @@
+"""A sweep's folder for trials on machines that don't see it: they work in a copy, and send home what they write.
+
+Nothing needs to be shared between the machines of a cluster. A trial that lost its machine goes on elsewhere from what
+it has sent; should the lost one come back to life, what it still sends is refused.
+"""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.driver import in_cluster
+from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
+
+
+class Piece(NamedTuple):
+    """What a file holds from `start` on."""
+
+    path: str
+    start: int
+    data: bytes
+
+
+class Keeper:
+    """Has the sweep's folder before it; every call may be repeated."""
+
+    def __init__(self, out: str) -> None:
+        self.trials, self.owners = Path(out) / "trials", dict[str, str]()
+
+    def fetch(self, trial: str, owner: str) -> dict[str, bytes]:
+        """All files of a trial; from now on they are this owner's alone."""
+        self.owners[trial] = owner
+        return {path: (self.trials / trial / path).read_bytes() for path in files_of(self.trials / trial)}
+
+    def store(self, trial: str, owner: str, pieces: list[Piece], gone: list[str]) -> bool:
+        """Whether the trial was still this owner's."""
+        if self.owners.setdefault(trial, owner) != owner:
+            return False
+        for path in gone:
+            (self.trials / trial / path).unlink(missing_ok=True)
+        for piece in pieces:
+            file = self.trials / trial / piece.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if piece.start == 0:
+                write_atomically(file, piece.data)
+            else:
+                with file.open("r+b") as opened:
+                    opened.truncate(piece.start)
+                    opened.seek(piece.start)
+                    opened.write(piece.data)
+        return True
+
+
+class Sent(NamedTuple):
+    """What was sent of a file."""
+
+    size: int
+    digest: bytes
+
+    @staticmethod
+    def of(data: bytes) -> "Sent":
+        return Sent(len(data), sha256(data).digest())
+
+
+class Copy:
+    """A trial's folder away from home."""
+
+    def __init__(self, keeper: Any, folder: TrialFolder) -> None:
+        self.keeper, self.folder, self.owner = keeper, folder, uuid.uuid4().hex
+        files = ray.get(keeper.fetch.remote(folder.name, self.owner))
+        for path, data in files.items():
+            (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder.path / path).write_bytes(data)
+        self.sent = {path: Sent.of(data) for path, data in files.items()}
+
+    def send(self) -> None:
+        """What is new: of a file that has only grown, its end."""
+        now = {path: (self.folder.path / path).read_bytes() for path in files_of(self.folder.path)}
+        pieces = [Piece(path, self._kept(path, data), data) for path, data in now.items()]
+        new = [Piece(path, start, data[start:]) for path, start, data in pieces if start < len(data)]
+        new.sort(key=lambda piece: piece.path.endswith(".pt"))  # records before the checkpoints that speak of them
+        gone = [path for path in self.sent if path not in now]
+        if (new or gone) and not ray.get(self.keeper.store.remote(self.folder.name, self.owner, new, gone)):
+            raise RunFailed(f"trial {self.folder.name} goes on elsewhere: this node was taken for lost")
+        self.sent = {path: Sent.of(data) for path, data in now.items()}
+
+    def _kept(self, path: str, data: bytes) -> int:
+        """How much of a file is at home already."""
+        sent = self.sent.get(path)
+        return sent.size if sent is not None and sent == Sent.of(data[: sent.size]) else 0
+
+
+def files_of(folder: Path) -> list[str]:
+    """What is kept of a trial: not the locks, nor what is half written."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return [str(path.relative_to(folder)) for path in found]
+
+
+class Home(NamedTuple):
+    """Where a sweep's folder is: its path, what identifies it there, and who keeps it if not all can see it."""
+
+    path: str
+    identity: str
+    keeper: Any = None
+
+    def seen(self) -> bool:
+        """Whether this machine sees the folder itself, be it here or on shared storage."""
+        try:
+            return SweepFolder(Path(self.path)).identity == self.identity
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        if self.keeper is not None:
+            ray.kill(self.keeper)
+
+    @contextmanager
+    def trial(self, name: str, seeds: int) -> Iterator[tuple[TrialFolder, Any]]:
+        """A trial's folder, and what to call when something in it is to be kept."""
+        if self.keeper is None or self.seen():
+            yield TrialFolder(Path(self.path) / "trials" / name, seeds), lambda: None
+            return
+        place = Path(tempfile.mkdtemp(prefix="fedmbo-trial-"))
+        try:
+            copy = Copy(self.keeper, TrialFolder(place / name, seeds))
+            yield copy.folder, copy.send
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def home_of(folder: SweepFolder) -> Home:
+    """With a keeper on this machine, where the cluster may have others."""
+    path, identity = str(folder.path.absolute()), folder.identity
+    if not in_cluster():
+        return Home(path, identity)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    options = {"num_cpus": 0, "scheduling_strategy": here, "max_restarts": -1, "max_task_retries": -1}
+    return Home(path, identity, ray.remote(Keeper).options(**options).remote(path))
