@@ -1,0 +1,154 @@
+"""python -m fedmbo_ray.cluster: whether the machines of a cluster.yaml can be started, asked before `ray up` tries.
+
+`ray up` tries a machine that does not answer for a quarter of an hour, and says nothing of the workers.
+"""
+
+import platform
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmbo_ray.command import Parser, guarded
+from fedmbo_ray.loading import read_yaml
+from fedmbo_ray.registry import ConfigError
+
+HELP = """
+Examples:
+  python -m fedmbo_ray.cluster check cluster.yaml
+  python -m fedmbo_ray.cluster workers ~/ray_bootstrap_config.yaml    on the head, by `ray up` itself
+
+Exit codes: 0 all is well, 2 something is wrong, in one line for each machine.
+"""
+
+EXAMPLE = "192.0.2."  # addresses that are nobody's
+GIGABYTES = 4.0  # that the environment of a machine takes, and some room for data
+SECONDS = 10  # for a machine to answer
+OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": str(SECONDS),
+    "IdentitiesOnly": "yes",
+    "StrictHostKeyChecking": "no",  # as `ray up` does it
+    "UserKnownHostsFile": "/dev/null",
+    "LogLevel": "ERROR",
+}
+QUESTION = """python3 -c 'import platform, shutil, os
+print("@@", platform.python_version(), shutil.disk_usage(os.path.expanduser("~")).free)'"""
+
+
+class Machine(NamedTuple):
+    """What a machine says of itself."""
+
+    python: str
+    free: int  # bytes on the disk of the user's home
+
+
+class Door(NamedTuple):
+    """How the machines are entered."""
+
+    user: str
+    key: str | None
+
+    def command(self, host: str, words: str) -> list[str]:
+        options = [word for name, value in OPTIONS.items() for word in ("-o", f"{name}={value}")]
+        key = ["-i", str(Path(self.key).expanduser())] if self.key else []
+        return ["ssh", *options, *key, f"{self.user}@{host}", words]
+
+    def ask(self, host: str) -> Machine | str:
+        """What a machine says, or what is wrong with it."""
+        try:
+            command = self.command(host, f"bash --login -c {quoted(QUESTION)}")
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=3 * SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"did not answer in {3 * SECONDS} s"
+        except FileNotFoundError:
+            raise ConfigError("ssh must be installed on this machine, but is not") from None
+        said = next((line.split()[1:] for line in ended.stdout.splitlines() if line.startswith("@@ ")), None)
+        if said is not None:
+            return Machine(said[0], int(said[1]))
+        return self._explained(ended.stderr.strip() or ended.stdout.strip() or "nothing was said")
+
+    def _explained(self, said: str) -> str:
+        last = " ".join(said.splitlines()[-1].split())
+        if "Permission denied" in said:
+            return f"does not let {self.user} in with the key {self.key} ({last})"
+        if "python3" in said:
+            return f"has no python3 ({last})"
+        return f"can't be reached by SSH ({last})"
+
+
+def quoted(words: str) -> str:
+    return "'" + words.replace("'", "'\\''") + "'"
+
+
+def trouble(machine: Machine | str, python: str | None) -> str | None:
+    """What keeps a machine out of the cluster; all must have the head's `python`, to the last digit."""
+    if isinstance(machine, str):
+        return machine
+    if python is not None and machine.python != python:
+        return f"has Python {machine.python}, but all machines must have the head's: {python}"
+    if tuple(map(int, machine.python.split(".")[:2])) < (3, 11):
+        return f"has Python {machine.python}, but it must be 3.11 or newer"
+    if machine.free < GIGABYTES * 1e9:
+        return f"has {machine.free / 1e9:.1f} GB free on its disk, but {GIGABYTES:g} GB are needed"
+    return None
+
+
+def ask_all(hosts: list[str], door: Door, python: str | None) -> None:
+    """Raises a ConfigError with a line for each machine that can't take part."""
+    with ThreadPoolExecutor(max_workers=32) as threads:
+        answers = list(threads.map(door.ask, hosts))
+    found = {host: trouble(answer, python) for host, answer in zip(hosts, answers, strict=True)}
+    for host, wrong in found.items():
+        print(f"{host}: {wrong or 'ready'}", file=sys.stderr)
+    wrong_ones = [f"{host} {wrong}" for host, wrong in found.items() if wrong]
+    if wrong_ones:
+        raise ConfigError(f"no cluster was started: {'; '.join(wrong_ones)}")
+
+
+def read(path: Path) -> tuple[dict[str, Any], Door]:
+    """The provider's section of a cluster.yaml for machines given by address, and how they are entered."""
+    config = read_yaml(path)
+    provider, auth = config.get("provider") or {}, config.get("auth") or {}
+    if provider.get("type") != "local":
+        raise ConfigError(f"provider.type must be 'local' to be checked, but {path} has {provider.get('type')!r}")
+    for name, section in (("provider.head_ip", provider), ("provider.worker_ips", provider), ("auth.ssh_user", auth)):
+        if not section.get(name.partition(".")[2]):
+            raise ConfigError(f"{name}: is required in {path}")
+    example = [host for host in (provider["head_ip"], *provider["worker_ips"]) if str(host).startswith(EXAMPLE)]
+    if example:
+        raise ConfigError(f"{path} must have the addresses of your machines, but has {example[0]} of the example")
+    return provider, Door(auth["ssh_user"], auth.get("ssh_private_key"))
+
+
+def check(path: Path) -> None:
+    """The head, from where one wants to start it."""
+    provider, door = read(path)
+    if door.key is not None and not Path(door.key).expanduser().exists():
+        raise ConfigError(f"auth.ssh_private_key must be a file, but there is no {door.key}")
+    ask_all([str(provider["head_ip"])], door, None)
+
+
+def workers(path: Path) -> None:
+    """The workers, from the head."""
+    provider, door = read(path)
+    ask_all([str(host) for host in provider["worker_ips"]], door, platform.python_version())
+
+
+def main(words: list[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+
+    def work() -> int:
+        parser = Parser("fedmbo_ray.cluster", "Ask the machines of a cluster.yaml whether they can be started.", HELP)
+        parser.add_argument("what", choices=("check", "workers"), help="check: the head; workers: the others, from it")
+        parser.add_argument("file", type=Path, metavar="CLUSTER.yaml")
+        args = parser.parse_args(words)
+        {"check": check, "workers": workers}[args.what](args.file)
+        return 0
+
+    return guarded(work, lambda: "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
