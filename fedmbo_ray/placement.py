@@ -5,10 +5,26 @@ from typing import Any
 
 Resources = dict[str, float]
 
+HEAD = "node:__internal_head__"  # a resource of the head alone
+MOST_NODES = 10_000
 
-def alive(nodes: list[Any]) -> list[Resources]:
-    """What each living node of `ray.nodes()` has."""
-    return [node["Resources"] for node in nodes if node["Alive"]]
+
+def within_reach(nodes: list[Any], autoscaling: Any) -> list[Resources]:
+    """What each living node of `ray.nodes()` has and, with a cluster's autoscaling config, each that may be started."""
+    living = [node["Resources"] for node in nodes if node["Alive"]]
+    groups = list(autoscaling.node_group_configs) if autoscaling is not None else []
+    if not any(group.resources for group in groups):  # machines given by address: known when they are there
+        return living
+    own = [resources for resources in living if HEAD in resources]
+    return own + [dict(group.resources) for group in groups for _ in range(min(group.max_count, MOST_NODES))]
+
+
+def cluster_nodes() -> list[Resources]:
+    """What the cluster that this process is connected to can have."""
+    import ray
+    from ray._private.state import state  # nothing public tells what an autoscaler may start
+
+    return within_reach(ray.nodes(), state.get_cluster_config())
 
 
 def total(nodes: list[Resources]) -> str:

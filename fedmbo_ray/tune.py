@@ -18,7 +18,7 @@ from fedmbo_ray.config import EXECUTION
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, changes, read_yaml
-from fedmbo_ray.placement import alive, placeable, total
+from fedmbo_ray.placement import cluster_nodes, placeable, total
 from fedmbo_ray.registry import ConfigError, choices
 from fedmbo_ray.sweeps.config import STANDARD, Sweep, SweepFields, make_sweep, read_sweep, scaled
 from fedmbo_ray.sweeps.dimensions import corners, short, short_names
@@ -119,12 +119,10 @@ def nodes() -> list[dict[str, float]]:
         import torch
 
         return [{"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}]
-    import ray
-
-    from fedmbo_ray.driver import start_ray
+    from fedmbo_ray.driver import start_ray  # Ray takes seconds to import
 
     start_ray()
-    return alive(ray.nodes())
+    return cluster_nodes()
 
 
 def require_place(sweep: Sweep, have: list[dict[str, float]]) -> None:

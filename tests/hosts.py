@@ -92,7 +92,8 @@ class Host:
                 f"ln -s {sys.executable} {self.home}/bin/python3",
                 f"echo 'export PATH={self.home}/bin:{SBIN}' > {self.home}/.profile",
                 f"touch {self.home}/.bashrc",
-                f"printf '[install]\\nno-index = true\\nno-build-isolation = false\\n' > {self.home}/.config/pip/pip.conf",
+                f"printf '[install]\\nno-index = true\\nno-build-isolation = false\\n' "  # false means that it is off
+                f"> {self.home}/.config/pip/pip.conf",
                 f"{sys.executable} -m venv --without-pip {tree}/.venv",
                 f"echo {shlex.quote(ours)} > {packages}/ours.pth",
                 f"printf '#!{tree}/.venv/bin/python\\nfrom ray.scripts.scripts import main\\nmain()\\n' "
@@ -163,9 +164,8 @@ class Hosts:
         for name in (self.key, folder / "host_key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(name)], check=True)
         self.sshd_config = folder / "sshd_config"
-        self.sshd_config.write_text(
-            f"HostKey {folder}/host_key\nPermitRootLogin prohibit-password\nUsePAM no\nStrictModes no\nMaxStartups 100\n"
-        )
+        lines = [f"HostKey {folder}/host_key", "PermitRootLogin prohibit-password", "UsePAM no", "StrictModes no"]
+        self.sshd_config.write_text("\n".join([*lines, "MaxStartups 100", ""]))
         self.seat = Seat("seat", 1, folder / "seat", self, "1g")
         self.machines = [
             Host(f"host{number}", number + 1, folder / f"host{number}", self, home_size)

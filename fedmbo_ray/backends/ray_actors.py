@@ -19,7 +19,7 @@ from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import Gradient
-from fedmbo_ray.placement import alive, capacity, total
+from fedmbo_ray.placement import capacity, cluster_nodes, total
 from fedmbo_ray.profiling import Stacks
 from fedmbo_ray.registry import ConfigError
 
@@ -177,7 +177,7 @@ def writable(array: Any) -> Any:
 
 def require_room(actors: int, cpus: float, gpus: float) -> None:
     """Raise a ConfigError at once if the cluster could never place the actors."""
-    nodes = alive(ray.nodes())
+    nodes = cluster_nodes()
     asked = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
     room = sum(capacity(node, asked) for node in nodes)
     if room < actors:
