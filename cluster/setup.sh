@@ -8,4 +8,5 @@ if test "$(cat .venv/installed 2>/dev/null)" != "$wanted"; then
     .venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
     echo "$wanted" > .venv/installed
 fi
-mkdir -p ~/work
+mkdir -p ~/work ~/.local/bin
+ln -sf "$PWD/.venv/bin/ray" ~/.local/bin/ray  # `ray down` looks for it on the login shell's path

@@ -17,14 +17,14 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 NETWORK = "10.211.55"
 PROGRAMS = ("ip", "sshd", "ssh", "ssh-keygen", "rsync", "unshare", "nsenter", "mount")
-SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def missing() -> str | None:
     """Why there can be no hosts on this machine."""
     if os.name != "posix" or os.geteuid() != 0:
         return "namespaces need root"
-    absent = [name for name in PROGRAMS if shutil.which(name, path=SBIN) is None]
+    absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if absent:
         return f"programs are missing: {', '.join(absent)} (Debian: apt-get install iproute2 openssh-server rsync)"
     tried = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True)
@@ -90,7 +90,7 @@ class Host:
                 "set -e",
                 f"mkdir -p {self.home}/bin {self.home}/.config/pip {tree}",
                 f"ln -s {sys.executable} {self.home}/bin/python3",
-                f"echo 'export PATH={self.home}/bin:{SBIN}' > {self.home}/.profile",
+                f"echo 'export PATH=$HOME/bin:$HOME/.local/bin:{PATH}' > {self.home}/.profile",
                 f"touch {self.home}/.bashrc",
                 f"printf '[install]\\nno-index = true\\nno-build-isolation = false\\n' "  # false means that it is off
                 f"> {self.home}/.config/pip/pip.conf",
@@ -122,7 +122,7 @@ class Host:
     def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess:
         """A command on this machine, as its user."""
         enter = ["nsenter", "-t", str(self.first_process), "--all", "bash", "-c", 'cd && exec "$@"', "-"]
-        environment = {**clean(), "HOME": str(self.home), "PATH": f"{self.home}/bin:{SBIN}"}
+        environment = {**clean(), "HOME": str(self.home), "PATH": f"{self.home}/bin:{PATH}"}
         defaults: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 300, "env": environment}
         return subprocess.run([*enter, *words], **{**defaults, **options})
 
@@ -204,4 +204,4 @@ class Hosts:
 
 def clean() -> dict[str, str]:
     """The environment of a new machine."""
-    return {"PATH": SBIN, "LANG": "C.UTF-8", "TERM": "dumb"}
+    return {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb"}

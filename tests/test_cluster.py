@@ -1,0 +1,217 @@
+"""A real cluster of three hosts: `ray up`, a sweep from outside, the loss of a host in the middle, `ray down`."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hosts import NETWORK, ROOT, Host, Hosts, missing
+
+from fedmbo_ray.sweeps.folder import SweepFolder
+
+pytestmark = [
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.timeout(1000),
+    pytest.mark.xdist_group("hosts"),
+]
+
+RAY = Path(sys.prefix) / "bin" / "ray"
+ENTER = ". ~/fedmbo/cluster/environment.sh; "
+SWEEP = """
+rounds: 400
+problem: {name: hyper_representation, backbone: {name: mlp, width: 64}, regularization: 0.001}
+data: {name: digits, partition: {name: by_digits, digits: 2}, validation: 0.2}
+clients: {num_clients: 50, cohort_size: 10, backend: ray, actors: 1}
+algorithm:
+  name: double_loop
+  step_size: {grid: [0.01, 0.02, 0.05]}
+  smoothness: auto
+  lower: {name: minibatch_sgd, steps: 5, step_size: {grid: [0.5, 1.0]}, batch_size: 32}
+  hypergradient: {name: phe, terms: 5, batch_size: 32}
+record: {every: 20, checkpoint_every: 20}
+tune: {search: grid, metric: upper_loss, mode: min}
+"""
+WHERE = """
+import json
+from ray.util.state import list_actors, list_nodes
+where = {node.node_id: node.node_ip for node in list_nodes() if node.state == "ALIVE"}
+actors = list_actors(filters=[("state", "=", "ALIVE"), ("class_name", "=", "ClientActor")], limit=1000, detail=True)
+print(json.dumps({"nodes": sorted(where.values()), "actors": sorted(where.get(each.node_id, "") for each in actors)}))
+"""
+RUNS = """
+import json
+from mlflow import MlflowClient
+client = MlflowClient()
+experiment = client.get_experiment_by_name("a")
+print(json.dumps([run.info.status for run in client.search_runs([experiment.experiment_id])]))
+"""
+
+
+def wait_for(what: str, there: Callable[[], Any], seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    while True:
+        found = there()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"no {what} in {seconds:.0f} s"
+        time.sleep(1)
+
+
+class Cluster:
+    """What a person has: a cluster.yaml, and the commands of Ray."""
+
+    def __init__(self, hosts: Hosts, head: Host, workers: list[str]) -> None:
+        config = yaml.safe_load((ROOT / "cluster.yaml").read_text())
+        config["provider"] |= {"head_ip": head.address, "worker_ips": workers}
+        config["auth"] = {"ssh_user": "root", "ssh_private_key": "~/.ssh/id_test"}
+        self.hosts, self.head, self.file = hosts, head, hosts.folder / "cluster.yaml"
+        self.file.write_text(yaml.safe_dump(config))
+
+    def ray(self, command: str, *words: str) -> subprocess.CompletedProcess:
+        line = shlex.join([str(RAY), command, *words])
+        return self.hosts.seat.run("bash", "-c", f"cd {ROOT} && {line} 2>&1")
+
+    def up(self) -> subprocess.CompletedProcess:
+        return self.ray("up", str(self.file), "--yes", "--no-config-cache")
+
+    def execute(self, line: str) -> str:
+        """As the person would, on the head."""
+        done = self.ray("exec", str(self.file), ENTER + line)
+        assert done.returncode == 0, done.stdout[-3000:]
+        return done.stdout
+
+    def on_head(self, line: str) -> str:
+        return self.head.run("bash", "-c", ENTER + line).stdout
+
+    def asked(self, program: str) -> Any:
+        said = self.on_head(f"python -c {shlex.quote(program)} 2>/dev/null").strip().splitlines()
+        return json.loads(said[-1]) if said else None
+
+
+def ray_processes(host: Host) -> list[str]:
+    names = ("raylet", "gcs_server", "ray::", "monitor.py", "dashboard.py")
+    return [line for line in host.processes().splitlines() if any(name in line for name in names)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Of the hosts; no process may still run there at the end, and no mount be left."""
+    yield tmp_path
+    here = str(tmp_path)
+    assert here not in Path("/proc/mounts").read_text()
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        assert here not in words or process.parent.name == str(os.getpid()), words
+
+
+def test_a_sweep_survives_the_loss_of_a_host(folder: Path) -> None:
+    with Hosts(folder / "hosts", 3) as hosts:
+        head, *others = hosts.machines
+        cluster = Cluster(hosts, head, [host.address for host in others])
+        started = cluster.up()
+        assert started.returncode == 0, started.stdout[-4000:]
+        wait_for("cluster of three", lambda: len((cluster.asked(WHERE) or {"nodes": []})["nodes"]) == 3, 150)
+        only_the_head_itself_reaches_mlflow(head, others[0])
+        sweep = run_and_kill(cluster, others[1])
+        assert set(cluster.asked(RUNS)) == {"FINISHED"}
+        fetched = folder / "fetched"
+        fetch(cluster, sweep, fetched)
+        ended = cluster.ray("down", str(cluster.file), "--yes")
+        assert ended.returncode == 0, ended.stdout[-2000:]
+        for host in (head, others[0]):
+            wait_for(f"end of Ray on {host.name}", lambda host=host: not ray_processes(host), 150)
+    equals_that_of_one_machine(fetched, folder)
+
+
+def only_the_head_itself_reaches_mlflow(head: Host, other: Host) -> None:
+    wait_for("MLflow", lambda: knocks(head, "127.0.0.1", 5000), 90)
+    for port in (5000, 8265):
+        assert knocks(head, "127.0.0.1", port)
+        assert not knocks(other, head.address, port)
+
+
+def knocks(host: Host, address: str, port: int) -> bool:
+    return host.run("bash", "-c", f"< /dev/tcp/{address}/{port}").returncode == 0
+
+
+def run_and_kill(cluster: Cluster, victim: Host) -> str:
+    """Submit the sweep, and pull the plug of a host that computes; returns the sweep's folder on the head."""
+    cluster.head.run("bash", "-c", "cat > ~/work/a.yaml", input=SWEEP)
+    job = "bash -c 'cd ~/work && python -m fedmbo_ray.tune a.yaml --out sweeps/a'"
+    cluster.execute(f"ray job submit --no-wait --submission-id a -- {job}")
+    wait_for("actors on all hosts", lambda: len(set((cluster.asked(WHERE) or {"actors": []})["actors"])) == 3, 150)
+    saved = "ls ~/work/sweeps/a/trials/*/seed_000/checkpoints/*.pt 2>/dev/null | cut -d/ -f8 | sort -u | wc -l"
+    wait_for("checkpoints of three trials", lambda: int(cluster.on_head(saved) or 0) >= 3, 120)
+    victim.kill()
+    status = wait_for("end of the sweep", lambda: ended(cluster.on_head("ray job status a 2>&1")), 400)
+    assert status == "succeeded", cluster.on_head("ray job logs a 2>&1")[-4000:]
+    return "~/work/sweeps/a"
+
+
+def ended(said: str) -> str:
+    return next((word for word in ("succeeded", "failed", "stopped") if f"' {word}" in said.lower()), "")
+
+
+def fetch(cluster: Cluster, sweep: str, to: Path) -> None:
+    """By the command that the manual gives."""
+    here = cluster.hosts.seat.home / "fetched"
+    done = cluster.ray("rsync-down", str(cluster.file), f"{sweep}/", f"{here}/")
+    assert done.returncode == 0, done.stdout[-2000:]
+    to.mkdir()
+    packed = cluster.hosts.seat.run("tar", "-C", str(here), "-c", ".", text=False)
+    subprocess.run(["tar", "-x", "-C", str(to)], input=packed.stdout, check=True)
+
+
+def equals_that_of_one_machine(fetched: Path, folder: Path) -> None:
+    (folder / "a.yaml").write_text(SWEEP)
+    words = ["a.yaml", "clients.backend=in_process", "clients.actors=1", "--out", "alone"]
+    command = [sys.executable, "-m", "fedmbo_ray.tune", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("RAY_ADDRESS", None)
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    there, here = SweepFolder(fetched), SweepFolder(folder / "alone")
+    assert digests(there) == digests(here)
+    best = [yaml.safe_load(sweep.best_file.read_text()) for sweep in (there, here)]
+    assert best[0]["algorithm"] == best[1]["algorithm"]
+    for trial in there.trials():
+        rounds = [record["round"] for record in trial.run(0).records()]
+        assert rounds == sorted(set(rounds))
+        assert [each["round"] for each in trial.system()].count(0) == 1, "it began anew instead of going on"
+
+
+def digests(sweep: SweepFolder) -> dict[str, list[str]]:
+    trials = {trial.name: [last["x_sha256"] for last in trial.lasts()] for trial in sweep.trials()}
+    assert len(trials) == 6
+    return trials
+
+
+def test_a_machine_that_can_not_take_part_is_named_and_nothing_is_started(folder: Path) -> None:
+    with Hosts(folder / "hosts", 4) as hosts:
+        head, old, locked, full = hosts.machines
+        other = "#!/bin/sh\necho '@@ 3.10.1 99999999999'\n"
+        old.run("bash", "-c", "rm ~/bin/python3; cat > ~/bin/python3; chmod +x ~/bin/python3", input=other, check=True)
+        locked.run("bash", "-c", "rm ~/.ssh/authorized_keys", check=True)
+        full.run("bash", "-c", "fallocate --length 5G ~/large", check=True)
+        nobody = f"{NETWORK}.99"
+        cluster = Cluster(hosts, head, [old.address, locked.address, full.address, nobody])
+        started = cluster.up()
+        assert started.returncode != 0
+        (line,) = (line for line in started.stdout.splitlines() if line.startswith("error: "))
+        for said in (
+            f"{old.address} has Python 3.10.1, but all machines must have the head's",
+            f"{locked.address} does not let root in with the key",
+            f"{full.address} has 1.",
+            f"{nobody} can't be reached by SSH",
+        ):
+            assert said in line
+        assert [ray_processes(host) for host in hosts.machines] == [[], [], [], []]
