@@ -2,6 +2,7 @@
 # make report       the studies at their smallest scale, and a report of them
 # make ui           look at all sweeps in MLflow
 # make test         set up, lint, type-check and test
+# make cluster-test a cluster of several hosts within this machine: up, a sweep, a lost host, down (needs root)
 # make bench        rounds per second, next to loops written by hand and to other frameworks
 # They need Python 3.11 or newer and nothing else; everything is installed into .venv.
 
@@ -10,7 +11,7 @@ BIN := .venv/bin
 
 PORT ?= 5000
 
-.PHONY: quickstart report ui test lint bench clean
+.PHONY: quickstart report ui test cluster-test lint bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -38,6 +39,10 @@ lint: .venv/ready
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Debian's packages iproute2, openssh-server and rsync; where it can't be done, the reason is said.
+cluster-test: .venv/ready
+	$(BIN)/python -m pytest -n 0 -rs tests/test_cluster.py tests/test_cluster_files.py tests/test_nodes.py
 
 # Speed as ratios in one run; other frameworks get environments of their own in .bench. Takes about ten minutes.
 bench: .venv/ready

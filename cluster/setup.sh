@@ -9,4 +9,6 @@ if test "$(cat .venv/installed 2>/dev/null)" != "$wanted"; then
     echo "$wanted" > .venv/installed
 fi
 mkdir -p ~/work ~/.local/bin
-ln -sf "$PWD/.venv/bin/ray" ~/.local/bin/ray  # `ray down` looks for it on the login shell's path
+# `ray exec` and `ray down` look for it on the login shell's path.
+printf '#!/bin/sh\n. "%s/cluster/environment.sh"\nexec "%s/.venv/bin/ray" "$@"\n' "$PWD" "$PWD" > ~/.local/bin/ray
+chmod +x ~/.local/bin/ray

@@ -1,9 +1,10 @@
-"""python -m fedmbo_ray.cluster: whether the machines of a cluster.yaml can be started, asked before `ray up` tries.
+"""python -m fedmbo_ray.cluster: whether the machines of a cluster.yaml can be started, and one more of them.
 
 `ray up` tries a machine that does not answer for a quarter of an hour, and says nothing of the workers.
 """
 
 import platform
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmbo_ray.command import Parser, guarded
+from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import read_yaml
 from fedmbo_ray.registry import ConfigError
 
 HELP = """
 Examples:
   python -m fedmbo_ray.cluster check cluster.yaml
-  python -m fedmbo_ray.cluster workers ~/ray_bootstrap_config.yaml    on the head, by `ray up` itself
+  python -m fedmbo_ray.cluster workers ~/ray_bootstrap_config.yaml          on the head, by `ray up` itself
+  python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml 10.0.0.13    on the head, to a cluster that runs
 
 Exit codes: 0 all is well, 2 something is wrong, in one line for each machine.
 """
@@ -69,6 +72,17 @@ class Door(NamedTuple):
             return Machine(said[0], int(said[1]))
         return self._explained(ended.stderr.strip() or ended.stdout.strip() or "nothing was said")
 
+    def bring(self, host: str, path: str) -> None:
+        """Copy a file or a folder of the user's to the same place on another machine."""
+        local = str(Path(path).expanduser()) + ("/" if path.endswith("/") else "")
+        self.run(host, f"mkdir -p {quoted_home(str(Path(path).parent if not path.endswith('/') else path))}")
+        shell = shlex.join(self.command(host, "")[:-2])
+        there = f"{self.user}@{host}:{path.removeprefix('~/')}"
+        call(host, ["rsync", "--archive", "--exclude", "__pycache__/", "--rsh", shell, local, there])
+
+    def run(self, host: str, words: str) -> None:
+        call(host, self.command(host, f"bash --login -c {quoted(words)}"))
+
     def _explained(self, said: str) -> str:
         last = " ".join(said.splitlines()[-1].split())
         if "Permission denied" in said:
@@ -76,6 +90,18 @@ class Door(NamedTuple):
         if "python3" in said:
             return f"has no python3 ({last})"
         return f"can't be reached by SSH ({last})"
+
+
+def call(host: str, command: list[str]) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        last = (ended.stderr.strip() or ended.stdout.strip() or "nothing was said").splitlines()[-1]
+        raise RunFailed(f"{host} could not be added: {command[0]} ended with exit code {ended.returncode} ({last})")
+
+
+def quoted_home(path: str) -> str:
+    """A path that a shell on another machine finds in its own home."""
+    return '"$HOME"/' + quoted(path.removeprefix("~/").removeprefix("~") or ".")
 
 
 def quoted(words: str) -> str:
@@ -136,15 +162,30 @@ def workers(path: Path) -> None:
     ask_all([str(host) for host in provider["worker_ips"]], door, platform.python_version())
 
 
+def add(path: Path, host: str) -> None:
+    """Another machine, to a cluster that runs: it gets what `ray up` gives to a worker, and is told to start."""
+    provider, door = read(path)
+    ask_all([host], door, platform.python_version())
+    config = read_yaml(path)
+    for each in (*config.get("file_mounts", {}), *config.get("cluster_synced_files", [])):
+        door.bring(host, each)
+    for words in (*config.get("worker_setup_commands", []), *config.get("worker_start_ray_commands", [])):
+        print(f"{host}: {words}", file=sys.stderr)
+        door.run(host, f"export RAY_HEAD_IP={provider['head_ip']}; {words}")
+
+
 def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
 
     def work() -> int:
         parser = Parser("fedmbo_ray.cluster", "Ask the machines of a cluster.yaml whether they can be started.", HELP)
-        parser.add_argument("what", choices=("check", "workers"), help="check: the head; workers: the others, from it")
+        parser.add_argument("what", choices=("check", "workers", "add"), help="the head; the workers; one more of them")
         parser.add_argument("file", type=Path, metavar="CLUSTER.yaml")
+        parser.add_argument("host", nargs="?", help="the address of the machine to add")
         args = parser.parse_args(words)
-        {"check": check, "workers": workers}[args.what](args.file)
+        if (args.what == "add") != (args.host is not None):
+            raise ConfigError(f"{args.what} takes {'the' if args.what == 'add' else 'no'} address of a machine")
+        {"check": check, "workers": workers, "add": lambda file: add(file, args.host)}[args.what](args.file)
         return 0
 
     return guarded(work, lambda: "")

@@ -25,7 +25,7 @@ pytestmark = [
 RAY = Path(sys.prefix) / "bin" / "ray"
 ENTER = ". ~/fedmbo/cluster/environment.sh; "
 SWEEP = """
-rounds: 400
+rounds: 1500
 problem: {name: hyper_representation, backbone: {name: mlp, width: 64}, regularization: 0.001}
 data: {name: digits, partition: {name: by_digits, digits: 2}, validation: 0.2}
 clients: {num_clients: 50, cohort_size: 10, backend: ray, actors: 1}
@@ -83,7 +83,7 @@ class Cluster:
 
     def execute(self, line: str) -> str:
         """As the person would, on the head."""
-        done = self.ray("exec", str(self.file), ENTER + line)
+        done = self.ray("exec", str(self.file), line)
         assert done.returncode == 0, done.stdout[-3000:]
         return done.stdout
 
@@ -93,6 +93,11 @@ class Cluster:
     def asked(self, program: str) -> Any:
         said = self.on_head(f"python -c {shlex.quote(program)} 2>/dev/null").strip().splitlines()
         return json.loads(said[-1]) if said else None
+
+
+def where(cluster: Cluster) -> dict[str, list[str]]:
+    """The addresses of all nodes, and of every actor of clients, from Ray's state."""
+    return cluster.asked(WHERE) or {"nodes": [], "actors": []}
 
 
 def ray_processes(host: Host) -> list[str]:
@@ -115,20 +120,20 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_sweep_survives_the_loss_of_a_host(folder: Path) -> None:
-    with Hosts(folder / "hosts", 3) as hosts:
-        head, *others = hosts.machines
+    with Hosts(folder / "hosts", 4) as hosts:
+        head, *others, fourth = hosts.machines
         cluster = Cluster(hosts, head, [host.address for host in others])
         started = cluster.up()
         assert started.returncode == 0, started.stdout[-4000:]
-        wait_for("cluster of three", lambda: len((cluster.asked(WHERE) or {"nodes": []})["nodes"]) == 3, 150)
+        wait_for("cluster of three", lambda: len(where(cluster)["nodes"]) == 3, 150)
         only_the_head_itself_reaches_mlflow(head, others[0])
-        sweep = run_and_kill(cluster, others[1])
+        sweep = run_and_kill(cluster, others[1], fourth)
         assert set(cluster.asked(RUNS)) == {"FINISHED"}
         fetched = folder / "fetched"
         fetch(cluster, sweep, fetched)
         ended = cluster.ray("down", str(cluster.file), "--yes")
         assert ended.returncode == 0, ended.stdout[-2000:]
-        for host in (head, others[0]):
+        for host in (head, others[0], fourth):
             wait_for(f"end of Ray on {host.name}", lambda host=host: not ray_processes(host), 150)
     equals_that_of_one_machine(fetched, folder)
 
@@ -144,14 +149,18 @@ def knocks(host: Host, address: str, port: int) -> bool:
     return host.run("bash", "-c", f"< /dev/tcp/{address}/{port}").returncode == 0
 
 
-def run_and_kill(cluster: Cluster, victim: Host) -> str:
-    """Submit the sweep, and pull the plug of a host that computes; returns the sweep's folder on the head."""
+def run_and_kill(cluster: Cluster, victim: Host, fourth: Host) -> str:
+    """Submit the sweep, add a host, and pull the plug of one that computes; returns the sweep's folder on the head."""
     cluster.head.run("bash", "-c", "cat > ~/work/a.yaml", input=SWEEP)
     job = "bash -c 'cd ~/work && python -m fedmbo_ray.tune a.yaml --out sweeps/a'"
     cluster.execute(f"ray job submit --no-wait --submission-id a -- {job}")
-    wait_for("actors on all hosts", lambda: len(set((cluster.asked(WHERE) or {"actors": []})["actors"])) == 3, 150)
+    seen: set[str] = set()
+    wait_for("actors on all hosts", lambda: seen.update(where(cluster)["actors"]) or len(seen) == 3, 150)
     saved = "ls ~/work/sweeps/a/trials/*/seed_000/checkpoints/*.pt 2>/dev/null | cut -d/ -f8 | sort -u | wc -l"
     wait_for("checkpoints of three trials", lambda: int(cluster.on_head(saved) or 0) >= 3, 120)
+    assert victim.address in where(cluster)["actors"]
+    cluster.execute(f"{ENTER} python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml {fourth.address}")
+    wait_for("actor on the host that was added", lambda: fourth.address in where(cluster)["actors"], 120)
     victim.kill()
     status = wait_for("end of the sweep", lambda: ended(cluster.on_head("ray job status a 2>&1")), 400)
     assert status == "succeeded", cluster.on_head("ray job logs a 2>&1")[-4000:]

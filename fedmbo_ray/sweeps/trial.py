@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import platform
 import shutil
 import tempfile
 import time
@@ -63,11 +64,16 @@ def run_in(folder: TrialFolder, sweep: Sweep, point: Point, keep: Callable[[], N
         for records in together(sweep, point, folder, stack):
             if records[0]["round"] <= told and "status" not in records[0]:
                 continue
-            folder.note_system({"round": records[0]["round"], **system_figures()})
+            folder.note_system({"round": records[0]["round"], "node": node(), **system_figures()})
             keep()
             with tempfile.TemporaryDirectory() as copy:
                 figures = report_of(sweep, records)
                 tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)
+
+
+def node() -> str:
+    """Where this process is, in words that tell several nodes on one machine apart."""
+    return f"{platform.node()}/{ray.get_runtime_context().get_node_id()[:6]}"
 
 
 def system_figures() -> dict[str, float]:

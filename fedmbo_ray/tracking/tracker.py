@@ -111,8 +111,10 @@ class Tracker:
             self._describe(shown, trial, 0)
         if trial.seeds > 1:
             self._update_seeds(trial, shown, status)
-        self._send(shown, trial.records(), trial.system())
+        system = trial.system()
+        self._send(shown, trial.records(), system)
         if status in STATUSES:
+            self.client.set_tag(shown.run_id, "nodes", ", ".join(dict.fromkeys(each["node"] for each in system)))
             self._end(shown, status, trial.reason, (trial.lasts() or [{}])[0] if trial.seeds == 1 else {})
 
     def _update_seeds(self, trial: TrialFolder, parent: "Shown", status: str) -> None:

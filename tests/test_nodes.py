@@ -1,0 +1,120 @@
+"""Sweeps while nodes of their cluster come and go; the nodes are of one machine, see test_cluster.py for real hosts."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from fedmbo_ray.sweeps.folder import SweepFolder
+
+ROOT = Path(__file__).parent.parent
+SWEEP = """
+rounds: {rounds}
+problem: {{name: hyper_representation, backbone: {{name: mlp, width: 32}}, regularization: 0.001}}
+data: {{name: digits, partition: {{name: by_digits, digits: 2}}, validation: 0.2}}
+clients: {{num_clients: 50, cohort_size: 10, block_size: 2, {clients}}}
+algorithm:
+  name: double_loop
+  step_size: {{grid: {steps}}}
+  smoothness: auto
+  lower: {{name: minibatch_sgd, steps: 3, step_size: 0.5, batch_size: 16}}
+  hypergradient: {{name: phe, terms: 3, batch_size: 16}}
+record: {{every: 20, checkpoint_every: 20}}
+tune: {{search: grid, metric: upper_loss, mode: min}}
+"""
+SOON = {  # a lost node is noticed in two seconds
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+WHO = """
+import json, ray
+from ray._private.state import actors
+ray.init(logging_level="ERROR", log_to_driver=False)
+alive = [each for each in actors().values() if each["State"] == "ALIVE"]
+print(json.dumps([(each["ActorClassName"], each["Address"]["NodeID"]) for each in alive]))
+"""
+
+
+@pytest.fixture
+def nodes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": SOON})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    yield cluster
+    cluster.shutdown()
+
+
+def start(where: Path, text: str, *words: str) -> subprocess.Popen:
+    (where / "a.yaml").write_text(text)
+    command = [sys.executable, "-m", "fedmbo_ray.tune", "a.yaml", *words]
+    with (where / "said").open("w") as file:
+        return subprocess.Popen(command, cwd=where, stdout=file, stderr=file)
+
+
+def finish(process: subprocess.Popen, where: Path) -> None:
+    assert process.wait(timeout=300) == 0, (where / "said").read_text()[-3000:]
+
+
+def wait_for(process: subprocess.Popen, where: Path, there: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 120
+    while not (found := there()):
+        assert process.poll() is None, (where / "said").read_text()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    return found
+
+
+def digests(folder: Path) -> list[str]:
+    return [last["x_sha256"] for trial in SweepFolder(folder).trials() for last in trial.lasts()]
+
+
+def who() -> list[list[str]]:
+    """The class and the node of every living actor."""
+    said = subprocess.run([sys.executable, "-c", WHO], capture_output=True, text=True, env=os.environ).stdout
+    return json.loads(said.strip().splitlines()[-1]) if said.strip() else []
+
+
+@pytest.mark.timeout(600)
+def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_path: Path) -> None:
+    others = [nodes.add_node(num_cpus=2) for _ in range(2)]
+    text = SWEEP.format(rounds=1500, clients="backend: ray, actors: 3", steps="[0.02]")
+    process = start(tmp_path, text, "--out", "apart")
+
+    def only_clients() -> Any:
+        """A node where actors of clients are, and nothing else; not the head."""
+        found: dict[str, set[str]] = {}
+        for kind, node in who():
+            found.setdefault(node, set()).add(kind)
+        return next((each for each in others if found.get(each.node_id) == {"ClientActor"}), None)
+
+    saved = tmp_path / "apart/trials/00000/seed_000/checkpoints"
+    wait_for(process, tmp_path, lambda: len(list(saved.glob("*.pt"))) > 1)
+    nodes.remove_node(wait_for(process, tmp_path, only_clients), allow_graceful=False)
+    finish(process, tmp_path)
+    os.environ.pop("RAY_ADDRESS")
+    finish(start(tmp_path, text, "clients.backend=in_process", "--out", "alone"), tmp_path)
+    assert digests(tmp_path / "apart") == digests(tmp_path / "alone")
+
+
+@pytest.mark.timeout(600)
+def test_a_node_that_is_added_takes_part_at_once(nodes: Cluster, tmp_path: Path) -> None:
+    text = SWEEP.format(rounds=600, clients="backend: in_process", steps="[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]")
+    process = start(tmp_path, text, "tune.cpus_per_trial=2", "--out", "a")
+    folder = SweepFolder(tmp_path / "a")
+    wait_for(process, tmp_path, lambda: folder.has_sweep() and any(trial.lasts() for trial in folder.trials()))
+    added = nodes.add_node(num_cpus=2)
+    finish(process, tmp_path)
+    where = {trial.name: {each["node"] for each in trial.system()} for trial in folder.trials()}
+    on_it = [name for name, found in where.items() if any(each.endswith(added.node_id[:6]) for each in found)]
+    assert 1 <= len(on_it) <= 5
+    assert len(where) == 6
