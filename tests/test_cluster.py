@@ -127,7 +127,9 @@ def test_a_sweep_survives_the_loss_of_a_host(folder: Path) -> None:
         assert started.returncode == 0, started.stdout[-4000:]
         wait_for("cluster of three", lambda: len(where(cluster)["nodes"]) == 3, 150)
         only_the_head_itself_reaches_mlflow(head, others[0])
-        sweep = run_and_kill(cluster, others[1], fourth)
+        cluster.execute(f"{ENTER} python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml {fourth.address}")
+        wait_for("fourth node", lambda: fourth.address in where(cluster)["nodes"], 60)
+        sweep = run_and_kill(cluster, others[1])
         assert set(cluster.asked(RUNS)) == {"FINISHED"}
         fetched = folder / "fetched"
         fetch(cluster, sweep, fetched)
@@ -149,18 +151,16 @@ def knocks(host: Host, address: str, port: int) -> bool:
     return host.run("bash", "-c", f"< /dev/tcp/{address}/{port}").returncode == 0
 
 
-def run_and_kill(cluster: Cluster, victim: Host, fourth: Host) -> str:
-    """Submit the sweep, add a host, and pull the plug of one that computes; returns the sweep's folder on the head."""
+def run_and_kill(cluster: Cluster, victim: Host) -> str:
+    """Submit the sweep, and pull the plug of a host that computes; returns the sweep's folder on the head."""
     cluster.head.run("bash", "-c", "cat > ~/work/a.yaml", input=SWEEP)
     job = "bash -c 'cd ~/work && python -m fedmbo_ray.tune a.yaml --out sweeps/a'"
     cluster.execute(f"ray job submit --no-wait --submission-id a -- {job}")
     seen: set[str] = set()
-    wait_for("actors on all hosts", lambda: seen.update(where(cluster)["actors"]) or len(seen) == 3, 150)
+    wait_for("actors on all hosts", lambda: seen.update(where(cluster)["actors"]) or len(seen) == 4, 200)
     saved = "ls ~/work/sweeps/a/trials/*/seed_000/checkpoints/*.pt 2>/dev/null | cut -d/ -f8 | sort -u | wc -l"
     wait_for("checkpoints of three trials", lambda: int(cluster.on_head(saved) or 0) >= 3, 120)
     assert victim.address in where(cluster)["actors"]
-    cluster.execute(f"{ENTER} python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml {fourth.address}")
-    wait_for("actor on the host that was added", lambda: fourth.address in where(cluster)["actors"], 120)
     victim.kill()
     status = wait_for("end of the sweep", lambda: ended(cluster.on_head("ray job status a 2>&1")), 400)
     assert status == "succeeded", cluster.on_head("ray job logs a 2>&1")[-4000:]

@@ -29,11 +29,11 @@ algorithm:
 record: {{every: 20, checkpoint_every: 20}}
 tune: {{search: grid, metric: upper_loss, mode: min}}
 """
-SOON = {  # a lost node is noticed in two seconds
+SOON = {  # a lost node is noticed in some seconds, one on a busy machine is not taken for lost
     "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 4,
 }
 WHO = """
 import json, ray
@@ -47,6 +47,7 @@ print(json.dumps([(each["ActorClassName"], each["Address"]["NodeID"]) for each i
 @pytest.fixture
 def nodes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": SOON})
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
@@ -87,7 +88,7 @@ def who() -> list[list[str]]:
 @pytest.mark.timeout(600)
 def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_path: Path) -> None:
     others = [nodes.add_node(num_cpus=2) for _ in range(2)]
-    text = SWEEP.format(rounds=1500, clients="backend: ray, actors: 3", steps="[0.02]")
+    text = SWEEP.format(rounds=400, clients="backend: ray, actors: 3", steps="[0.02]")
     process = start(tmp_path, text, "--out", "apart")
 
     def only_clients() -> Any:
