@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
 from analysis.claims import Claim, judged, verdict
+from analysis.learning import Curves, orderings
 from analysis.rounds import EPSILON, crossing
 from analysis.statistics import holm, mean_interval, paired, slope, slope_interval
 
@@ -69,3 +71,14 @@ def test_a_verdict_is_about_what_is_certified() -> None:
     assert verdict([claim("holds"), claim("open"), claim("fails")]) == "failed"
     assert verdict([]) == "open"
     assert judged(True, enough=False) == "open"
+
+
+@pytest.mark.parametrize(("seeds", "status"), [(5, "open"), (8, "holds")])
+def test_an_ordering_that_so_few_seeds_could_never_show_stays_open(seeds: int, status: str) -> None:
+    """With 5 seeds the smallest p is 1/32, times seven comparisons; with 8, 7/256."""
+    ours, *others = (
+        Curves(name, np.arange(2.0), np.full((seeds, 2), value))
+        for name, value in zip("abcdefgh", range(8)[::-1], strict=True)
+    )
+    said = orderings([(ours, other) for other in others], partial(Curves.at, budget=1.0), "height", seeds)
+    assert [claim.status for claim in said] == [status] * 7
