@@ -14,6 +14,13 @@ class Claim(NamedTuple):
     p: float | None = None
 
 
+class Table(NamedTuple):
+    """What is better read than seen."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
 def judged(holds: bool, enough: bool = True) -> Status:
     return "open" if not enough else "holds" if holds else "fails"
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from analysis import (
     clients,
@@ -22,7 +22,7 @@ from analysis import (
     speedup,
     variance,
 )
-from analysis.claims import Claim, verdict
+from analysis.claims import Claim, Table, verdict
 from analysis.reading import Store, Study
 from analysis.style import save
 
@@ -37,16 +37,28 @@ FIGURES: dict[str, list[ModuleType]] = {
 }
 
 
+VERDICT = "verdict.json"
+
+
 def name_of(figure: ModuleType) -> str:
     return figure.__name__.rpartition(".")[2]
 
 
 class Conclusion(NamedTuple):
-    """What a study says."""
+    """What a study says, and where it was run: all that a report needs, besides the figures."""
 
-    study: Study
+    study: str
+    scale: str
+    seeds: int  # the most that any trial has
+    question: str
+    command: str
+    commit: str
+    machine: str
+    versions: str
+    sweeps: dict[str, int]  # how many points each has
     claims: list[Claim]
     captions: dict[str, str]  # by figure
+    tables: list[Table]
 
     @property
     def status(self) -> str:
@@ -55,7 +67,7 @@ class Conclusion(NamedTuple):
     def text(self) -> str:
         """For a terminal."""
         lines = [f"  {claim.status:6} {claim.text}: {claim.measured}" for claim in self.claims]
-        return "\n".join([f"{self.study.name} ({self.study.scale}): {self.status}", *lines])
+        return "\n".join([f"{self.study} ({self.scale}): {self.status}", *lines])
 
     def note(self, command: str) -> str:
         """In Markdown, for MLflow's page."""
@@ -65,30 +77,49 @@ class Conclusion(NamedTuple):
         figures = ", ".join(f"`{name}.png`" for name in self.captions)
         return f"**{self.status}**\n\n{table}\n\nFigures (artifacts): {figures}\n\n`{command}`"
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "study": self.study.name,
-            "scale": self.study.scale,
-            "status": self.status,
-            "seeds": self.study.seeds,
-            "claims": [claim._asdict() for claim in self.claims],
-            "captions": self.captions,
-        }
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = {**self._asdict(), "status": self.status, "claims": [claim._asdict() for claim in self.claims]}
+        fields["tables"] = [table._asdict() for table in self.tables]
+        (folder / VERDICT).write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
 
 
-def conclude(uri: str, name: str, identity: str, folder: Path) -> Conclusion:
+def read(folder: Path) -> Conclusion:
+    """What was concluded before, beside its figures."""
+    fields = json.loads((folder / VERDICT).read_text())
+    del fields["status"]
+    fields["claims"] = [Claim(**claim) for claim in fields["claims"]]
+    fields["tables"] = [Table(**table) for table in fields["tables"]]
+    return Conclusion(**fields)
+
+
+def conclude(study: Study, folder: Path) -> Conclusion:
     """Judge a study and draw its figures into a folder, those whose sweeps were run."""
-    study = Store(uri).study(name, identity)
     claims: list[Claim] = []
     captions: dict[str, str] = {}
-    for figure in FIGURES[name]:
+    tables: list[Table] = []
+    for figure in FIGURES[study.name]:
         if all(study.sweeps.get(sweep) for sweep in figure.SWEEPS):
             claims += figure.claims(study)
             save(figure.draw(study), folder, name_of(figure))
             captions[name_of(figure)] = figure.caption(study)
-    conclusion = Conclusion(study, claims, captions)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "verdict.json").write_text(json.dumps(conclusion.as_json(), indent=1, ensure_ascii=False))
+            tables += figure.tables(study) if hasattr(figure, "tables") else []
+    tags, points = study.run.tags, {name: len(trials) for name, trials in study.sweeps.items()}
+    conclusion = Conclusion(
+        study.name,
+        study.scale,
+        study.seeds,
+        tags.get("question", ""),
+        tags.get("command", ""),
+        tags.get("mlflow.source.git.commit", "?")[:10],
+        tags.get("machine", "?"),
+        ", ".join(f"{name} {tags.get(f'version.{name}', '?')}" for name in ("python", "torch", "ray", "mlflow")),
+        points,
+        claims,
+        captions,
+        tables,
+    )
+    conclusion.write(folder)
     return conclusion
 
 
@@ -108,7 +139,7 @@ def main() -> int:
         if not known:
             print(f"error: {store.uri} has no study {name!r}", file=sys.stderr)
             return 2
-        print(conclude(store.uri, name, known[-1], args.out / name).text())
+        print(conclude(store.study(name, known[-1]), args.out / name).text())
     return 0
 
 

@@ -1,11 +1,10 @@
 """Table 1 made empirical: what every method reaches for the same communications, floats and samples."""
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from analysis.claims import Claim
+from analysis.claims import Claim, Table
 from analysis.learning import AXES, Curves, band, common, orderings
 from analysis.reading import Study, Trial, Values
 from analysis.series import values_of
@@ -50,14 +49,8 @@ def found(study: Study, x: str, alike: bool = False) -> dict[str, Curves]:
     return made
 
 
-class Row(NamedTuple):
-    method: str
-    takes_part: str
-    cells: list[str]  # accuracy for each budget, and by how much it is better for clients that are alike
-
-
-def table(study: Study) -> tuple[list[str], list[Row]]:
-    """Columns, and a row for each method."""
+def tables(study: Study) -> list[Table]:
+    """A row for each method: accuracy for each budget, and by how much it is better for clients that are alike."""
     every = {x: found(study, x) for x in BUDGETS}
     budgets = {x: common(list(each.values())) for x, each in every.items()}
     reached = [f"accuracy at {budgets[x]:.3g} {AXES_SHORT[x]}" for x in BUDGETS]
@@ -67,10 +60,11 @@ def table(study: Study) -> tuple[list[str], list[Row]]:
         share = f"{trial.param('clients.cohort_size')} of {m}"
         if trial.status == "finished":
             cells = [spread(every[x][name].at(budgets[x])) for x in BUDGETS]
-            rows.append(Row(name, share, [*cells, gain(study, name)]))
+            rows.append([name, share, *cells, gain(study, name)])
         else:
-            rows.append(Row(name, share, [trial.status] * 4))
-    return ["method", "clients per communication", *reached, "gained at its end if clients are alike"], rows
+            rows.append([name, share, *[trial.status] * 4])
+    columns = ["method", "clients per communication", *reached, "gained at its end if clients are alike"]
+    return [Table(columns, rows)]
 
 
 def spread(values: Values) -> str:

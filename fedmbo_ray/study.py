@@ -105,12 +105,13 @@ def run_part(run: StudyRun, part: str, sweep: Sweep) -> int:
 def conclude(run: StudyRun, uri: str | None) -> bool:
     """Judge what MLflow has, draw it, and tell MLflow."""
     from analysis.conclusions import conclude as judged  # matplotlib takes seconds to import
+    from analysis.reading import Store
 
     experiment, figures = Experiment(run.name, uri), run.folder.path / "figures"
 
     def step() -> str:
         experiment.connect()
-        conclusion = judged(experiment.uri, run.name, run.identity, figures)
+        conclusion = judged(Store(experiment.uri).study(run.name, run.identity), figures)
         run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
         print(conclusion.text(), file=sys.stderr)
         return conclusion.status
@@ -136,11 +137,12 @@ def main(words: list[str] | None = None) -> int:
         nonlocal started
         args = parse(words)
         folders = started = [folder_of(args, name) for name in args.names]
+        command = f"python -m fedmbo_ray.study {shlex.join(word for word in words if word != '--resume')}"
         sys.stdout = sys.stderr
         held = []
         with one_cluster():
             for name, folder in zip(args.names, folders, strict=True):
-                held.append(run_study(name, folder, args, f"python -m fedmbo_ray.study {shlex.join(words)}"))
+                held.append(run_study(name, folder, args, command))
         return 0 if all(held) else 1
 
     def hint() -> str:

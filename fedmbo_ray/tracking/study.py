@@ -28,7 +28,8 @@ class StudyRun:
         if runs:
             return runs[0].info.run_id
         tags = {"fedmbo.study": self.identity, "fedmbo.kind": "study", "study": self.name, "scale": self.folder.scale}
-        tags |= {"command": self.command, "mlflow.source.name": "fedmbo_ray.study"}
+        tags |= {"command": self.command, "mlflow.source.name": "fedmbo_ray.study", "machine": machine()}
+        tags["question"] = STUDIES[self.name].question
         return experiment.create(self.folder.path.name, None, tags).info.run_id
 
     def predict(self, tracker: Tracker) -> None:
@@ -45,8 +46,6 @@ class StudyRun:
         experiment.client.log_artifacts(run_id, str(files))
         experiment.client.set_tag(run_id, "mlflow.note.content", note)
         experiment.client.set_tag(run_id, "verdict", status)
-        experiment.client.set_tag(run_id, "machine", machine())
-        experiment.client.set_tag(run_id, "question", STUDIES[self.name].question)
         experiment.client.set_terminated(run_id, "FINISHED")
 
 
