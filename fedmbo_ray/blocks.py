@@ -1,6 +1,6 @@
 """What a backend computes: one kernel on blocks of slots."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch.func import vmap
 
 from fedmbo_ray.data import ClientData, Draw, Integers, Trait
 from fedmbo_ray.data import Clients as Cohort
+from fedmbo_ray.joining import Joined, Part
 from fedmbo_ray.layers import Looking, layered
 from fedmbo_ray.oracles import Gradient, Tensors, stacks_all
 from fedmbo_ray.rng import Seeds, fold
@@ -26,6 +27,17 @@ class Job(NamedTuple):
     summed: bool  # whether a block returns the sum over its slots of what they upload
     own: int = 0  # how many of the last rows of a block, and of the last outputs, never leave the client
 
+    def part(self, number: int, outputs: tuple[Any, ...]) -> Part:
+        """What a block returns, as part of what all do."""
+        sums = outputs[: len(outputs) - self.own] if self.summed else ()
+        return Part(number, 1, sums, (outputs[len(sums) :],))
+
+    def whole(self, results: Iterable[tuple[Tensor, ...]], total: int) -> Part:
+        """What all blocks return, from first to last."""
+        found = Joined(total, (self.part(number, outputs) for number, outputs in enumerate(results))).whole
+        assert found is not None
+        return found
+
 
 class Block(NamedTuple):
     """Slots that one call computes."""
@@ -36,12 +48,12 @@ class Block(NamedTuple):
 
 
 class Backend(Protocol):
-    """Computes blocks somewhere; results in the order of `blocks`. The description goes into a run's last record."""
+    """Computes blocks somewhere, and joins what they return. The description goes into a run's last record."""
 
     @property
     def description(self) -> str: ...
 
-    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]: ...
+    def run(self, job: Job, blocks: list[Block]) -> Part: ...
 
 
 def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:

@@ -1,8 +1,8 @@
 """The only thing an algorithm talks to: sample clients, send them a kernel, get back rows or a mean.
 
 `Clients` cuts the slots of a communication into blocks of a fixed width, draws their seeds, counts what
-the protocol sends, and hands the blocks to a backend. Results come back by slot, sums are formed in
-block order, and the width never depends on the backend: the same bits wherever the blocks are computed.
+the protocol sends, and hands the blocks to a backend. Results come back by slot, sums are formed along a
+tree over the blocks, and the width never depends on the backend: the same bits wherever they are computed.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -16,6 +16,7 @@ from fedmbo_ray.availability import AlwaysAvailable, Availability
 from fedmbo_ray.blocks import Backend, Block, Draws, Job
 from fedmbo_ray.data import ClientData, Draw
 from fedmbo_ray.data import Clients as Cohort
+from fedmbo_ray.joining import Part
 from fedmbo_ray.rng import draw_seeds
 
 
@@ -38,12 +39,12 @@ class Meter:
     dropped: int = 0  # slots whose client did not answer
     waited: float = 0.0  # simulated seconds spent on the slowest client of each cohort
 
-    def count(self, data: ClientData, job: Job, cohort: Cohort, news: int, each: Any, results: list[Any]) -> None:
+    def count(self, data: ClientData, job: Job, cohort: Cohort, news: int, each: Any, result: Part) -> None:
         """One communication, in which every slot was told its row of `each`, and `news` floats that it did not know."""
         draws = job.draw if isinstance(job.draw, tuple) else (job.draw,)
-        first = results[0]
-        uploads = first[: len(first) - job.own]
-        per_slot = sum([out.numel() for out in uploads]) if job.summed else sum([out[0].numel() for out in uploads])
+        rows = result.rows[0]
+        uploads = result.sums or [part[0] for part in rows[: len(rows) - job.own]]
+        per_slot = sum([out.numel() for out in uploads])
         self.communications += 1
         self.samples += sum([data.samples(cohort, draw) for draw in draws if isinstance(draw, Draw)])
         self.floats_down += len(cohort) * news + sum([rows.numel() for rows in each])
@@ -142,20 +143,18 @@ class Clients:
         Tensors in `own` are the memory of all m clients, one row each. Nothing of it is sent: a client's kernel
         gets its row, and returns what becomes of it after what it uploads; the new memory comes back last.
         """
-        results, memory = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each, own)
-        return _unwrap([torch.cat(parts) for parts in zip(*results, strict=True)] + memory)
+        _, rows = self._communicate(Job(kernel, shared, draw, summed=False), cohort, each, own)
+        return _unwrap(rows)
 
     def mean(
         self, kernel: Any, cohort: Cohort, *shared: Tensor | float, each: Any = (), own: Any = (), draw: Draws
     ) -> Any:
         """The mean over the slots of what clients upload, reduced where it is computed; `own` as in `map`."""
-        results, memory = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each, own)
-        return _unwrap([_total(parts) / len(cohort) for parts in zip(*results, strict=True)] + memory)
+        sums, memory = self._communicate(Job(kernel, shared, draw, summed=True), cohort, each, own)
+        return _unwrap([total / len(cohort) for total in sums] + memory)
 
-    def _communicate(
-        self, job: Job, cohort: Cohort, each: Any, own: Any
-    ) -> tuple[list[tuple[Tensor, ...]], list[Tensor]]:
-        """What the blocks' clients upload, and the memory after it."""
+    def _communicate(self, job: Job, cohort: Cohort, each: Any, own: Any) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+        """Sums over all slots of what clients upload, if it is summed; its rows, if it is not, and the new memory."""
         each, own = _rows(each), _rows(own)
         job = job._replace(shared=tuple(map(as_tensor, job.shared)), own=len(own))
         if _key(cohort) in self.told:  # asked again; when it was sampled, its answer was waited for
@@ -165,11 +164,12 @@ class Clients:
         blocks = [
             Block(cohort[cut], seeds[cut], tuple([part[cut] for part in rows])) for cut in self._cuts(len(cohort))
         ]
-        results = self.federation.backend.run(job, blocks)
-        self.federation.meter.count(self.federation.data, job, cohort, self._news(cohort, job.shared), each, results)
-        uploads = [result[: len(result) - len(own)] for result in results]
-        kept = zip(*(result[len(result) - len(own) :] for result in results), strict=True)
-        return uploads, [remembered(memory, cohort, torch.cat(new)) for memory, new in zip(own, kept, strict=True)]
+        result = self.federation.backend.run(job, blocks)
+        self.federation.meter.count(self.federation.data, job, cohort, self._news(cohort, job.shared), each, result)
+        stacked = [torch.cat(parts) for parts in zip(*result.rows, strict=True)]
+        uploaded = len(stacked) - len(own)
+        kept = zip(own, stacked[uploaded:], strict=True)
+        return result.sums, stacked[:uploaded] + [remembered(memory, cohort, new) for memory, new in kept]
 
     def _cuts(self, size: int) -> list[slice]:
         """Blocks as equal as can be, of `block_size` slots at most; a smaller cohort has as many as one of n."""
@@ -208,13 +208,6 @@ def as_tensor(argument: Tensor | float) -> Tensor:
 
 def _rows(rows: Any) -> tuple[Tensor, ...]:
     return (rows,) if isinstance(rows, Tensor) else tuple(rows)
-
-
-def _total(parts: tuple[Tensor, ...]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def _unwrap(outputs: list[Tensor]) -> Tensor | tuple[Tensor, ...]:

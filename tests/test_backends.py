@@ -142,6 +142,33 @@ def test_actors_on_another_node_are_reached_by_calls_and_give_the_same_bits(task
         pool.close()
 
 
+def test_actors_of_many_nodes_share_requests_and_join_answers_on_the_way(task, monkeypatch) -> None:
+    """Six nodes, at most two calls at a time: the driver leads 0 and 4, 0 leads 1 and 2, 2 leads 3, 4 leads 5."""
+    monkeypatch.setattr(ClientActor, "node", lambda self: str(os.getpid()))
+    pool = RayActors(*task[:2], actors=6, cpus=0.5, fan_out=2)
+    try:
+        assert list(pool.links) == [0, 4]
+        assert {leader: led for leader, led in pool.led.items() if led} == {0: [1, 2], 2: [3], 4: [5]}
+        expected = mean_gradient(federation(task, 12).backend, task, repeats=20)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=20))
+        pids = ray.get([actor.node.remote() for actor in pool.actors])
+        for dead in (3, 2, 4):  # one at the end of the tree, one in its middle, one that the driver talks to
+            os.kill(int(pids[dead]), signal.SIGKILL)
+            assert torch.equal(expected, mean_gradient(pool, task, repeats=20))
+        assert pool.replaced == 3
+        deadline = time.monotonic() + 60
+        while pool.starting and time.monotonic() < deadline:
+            assert torch.equal(expected, mean_gradient(pool, task, repeats=20))
+        everyone = ray.get([actor.__ray_call__.remote(lambda self: len(self.members)) for actor in pool.actors])
+        assert everyone == [2, 0, 1, 0, 1, 0]
+        clients = federation(task, 12, backend=pool, block_size=2).clients(stream(1))
+        with pytest.raises(RunFailed, match="my own mistake"):
+            clients.mean(broken, np.arange(12), *task.problem.init(stream(0)), draw=TRAIN)
+        assert torch.equal(expected, mean_gradient(pool, task, repeats=20))
+    finally:
+        pool.close()
+
+
 def test_a_replacement_that_dies_before_it_connects_is_replaced_too(task, monkeypatch) -> None:
     pool = RayActors(*task[:2], actors=2, cpus=0.5)
     started, start = [], pool._start

@@ -7,7 +7,7 @@ PACKAGE = Path(__file__).parent.parent / "fedmbo_ray"
 
 # From the ground up; a room may import rooms of its own line or above.
 ORDER = [
-    ["rng", "cards", "registry", "downloads"],
+    ["rng", "cards", "registry", "downloads", "joining"],
     ["data", "datasets"],
     ["partitions", "problems"],
     ["layers", "availability"],
@@ -28,7 +28,7 @@ ORDER = [
     ["sweeps", "moments"],
     ["studies"],
     ["tracking"],
-    ["run", "tune", "catalog"],
+    ["run", "tune", "catalog", "cluster"],
     ["study"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

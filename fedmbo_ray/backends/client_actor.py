@@ -5,6 +5,7 @@ import os
 import socket
 import traceback
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,29 +15,12 @@ from ray import cloudpickle
 from torch import Tensor
 
 from fedmbo_ray.backends.messages import Arrays, Channel
+from fedmbo_ray.backends.requests import GONE, Reply, Request, packed, parts_of, shares
 from fedmbo_ray.blocks import Block, Job, run_block
+from fedmbo_ray.joining import Joined, Part
 from fedmbo_ray.profiling import Stacks, sampled
 
 VERSIONS_KEPT = 4
-
-
-class Request(NamedTuple):
-    """Some blocks of a job. Its arrays travel beside it: new shared ones first, then ids, seeds and rows of each block.
-
-    `kinds` says of each shared argument what it is: None, sent along; a version known to the actor, not sent;
-    a negated version, sent along and to be kept under that number.
-    """
-
-    spec: bytes  # kernel, draw, summed, own
-    kinds: tuple[int | None, ...]
-    rows: tuple[int, ...]  # how many arrays of rows each block has
-
-
-class Reply(NamedTuple):
-    """How many outputs each block has (they travel beside it), or what a kernel raised, as text."""
-
-    outputs: tuple[int, ...]
-    failure: str | None = None
 
 
 class Versions:
@@ -69,21 +53,20 @@ class Computer:
 
     def compute(self, request: Request, arrays: Arrays) -> tuple[Reply, Arrays]:
         try:
-            results = self._results(request, iter(arrays))
+            return packed(Joined(request.total, self._parts(request, iter(arrays))))
         except Exception:  # whatever a user's kernel raises is the driver's to report
             return Reply((), traceback.format_exc()), []
-        outputs = [out.detach().cpu().numpy() for result in results for out in result]
-        return Reply(tuple(len(result) for result in results)), outputs
 
-    def _results(self, request: Request, arrays: Any) -> list[tuple[Tensor, ...]]:
+    def _parts(self, request: Request, arrays: Any) -> Iterator[Part]:
         shared = tuple(self._shared(kind, arrays) for kind in request.kinds)
         kernel, *rest = unpickled(request.spec)
         job = Job(kernel, shared, *rest)
-        results = []
-        for rows in request.rows:
-            block = Block(next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(rows)))
-            results.append(run_block(self.problem, self.data, job, block, self.device))
-        return results
+        for number in request.numbers:
+            block = Block(
+                next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(request.rows))
+            )
+            outputs = run_block(self.problem, self.data, job, block, self.device)
+            yield job.part(number, tuple([out.detach().cpu().numpy() for out in outputs]))
 
     def _shared(self, kind: int | None, arrays: Any) -> Tensor:
         if kind is not None and kind > 0:
@@ -94,8 +77,16 @@ class Computer:
         return tensor
 
 
+class Member(NamedTuple):
+    """An actor that another one gives work to."""
+
+    number: int
+    actor: Any
+    weight: int  # how many actors it and those below it are
+
+
 class ClientActor:
-    """Holds the problem and (by reference into the node's object store) the data, and no other state."""
+    """Holds the problem, (by reference into the node's object store) the data, whom it leads, and no other state."""
 
     def __init__(self, problem: Any, data: Any, profile: bool = False) -> None:
         torch.set_num_threads(1)
@@ -105,6 +96,7 @@ class ClientActor:
         gc.freeze()  # nothing made so far is garbage: don't look through it again and again
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)
+        self.members: list[Member] = []
         self.profiling = sampled(profile)
         self.stacks = self.profiling.__enter__()
 
@@ -128,6 +120,36 @@ class ClientActor:
                 return
             channel.send(*self.computer.compute(head, arrays))
 
-    def compute(self, request: Request, inline: Arrays, *stored: Any) -> tuple[Reply, Arrays]:
-        """Answer one request as an ordinary call; `stored` arrays, from the object store, come before the others."""
-        return self.computer.compute(request, [array.copy() for array in (*stored, *inline)])  # they are read-only
+    def lead(self, members: list[Member]) -> None:
+        """From now on, share what comes with these actors."""
+        self.members = members
+
+    def compute(self, request: Request, blocks: Arrays, stored: list[Any], *shared: Any) -> tuple[Reply, Arrays]:
+        """Answer one request as an ordinary call, with the help of those whom this actor leads.
+
+        The shared arrays come as they are, for this actor, and as they were stored, to be passed on.
+        """
+        own, *others = shares(request, blocks, [1, *(member.weight for member in self.members)])
+        asked = [
+            (member, share, member.actor.compute.remote(*share, stored, *stored))
+            for member, share in zip(self.members, others, strict=True)
+            if share[0].numbers
+        ]
+        joined, lost = Joined(request.total), []
+        answers = [self._alone(*own, shared)] if own[0].numbers else []
+        for member, share, answer in asked:
+            try:
+                answers.append(ray.get(answer))
+            except GONE:  # a block may be computed by anybody
+                lost.append(member.number)
+                answers.append(self._alone(*share, shared))
+        for reply, arrays in answers:
+            if reply.failure is not None:
+                return reply, []
+            lost.extend(reply.lost)
+            for part in parts_of(reply, arrays):
+                joined.add(part)
+        return packed(joined, tuple(lost))
+
+    def _alone(self, request: Request, blocks: Arrays, shared: tuple[Any, ...]) -> tuple[Reply, Arrays]:
+        return self.computer.compute(request, [array.copy() for array in (*shared, *blocks)])  # they are read-only

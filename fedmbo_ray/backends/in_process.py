@@ -3,10 +3,10 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedmbo_ray.blocks import Block, Job, run_block
 from fedmbo_ray.data import ClientData
+from fedmbo_ray.joining import Part
 
 
 class InProcess:
@@ -15,8 +15,8 @@ class InProcess:
     def __init__(self, problem: Any, data: ClientData) -> None:
         self.problem, self.data = problem, data
 
-    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
+    def run(self, job: Job, blocks: list[Block]) -> Part:
         cpu = torch.device("cpu")
-        return [run_block(self.problem, self.data, job, block, cpu) for block in blocks]
+        return job.whole((run_block(self.problem, self.data, job, block, cpu) for block in blocks), len(blocks))
 
     def close(self) -> None: ...

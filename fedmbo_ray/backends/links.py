@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError
 
-from fedmbo_ray.backends.client_actor import VERSIONS_KEPT, Reply, Request, Versions
+from fedmbo_ray.backends.client_actor import VERSIONS_KEPT, Versions
 from fedmbo_ray.backends.messages import Arrays, Channel
+from fedmbo_ray.backends.requests import GONE, Reply, Request
 from fedmbo_ray.blocks import Block
 
 
@@ -27,8 +27,19 @@ class Shared(NamedTuple):
     version: int | None
 
 
-def block_arrays(blocks: list[Block]) -> Arrays:
-    return [array for block in blocks for array in (block.clients, block.seeds, *block.each)]
+class Share(NamedTuple):
+    """Some blocks of a job, with their numbers."""
+
+    spec: bytes
+    numbers: tuple[int, ...]
+    blocks: list[Block]
+    total: int
+
+    def request(self, kinds: tuple[int | None, ...]) -> Request:
+        return Request(self.spec, kinds, self.numbers, self.total, len(self.blocks[0].each))
+
+    def arrays(self) -> Arrays:
+        return [array for block in self.blocks for array in (block.clients, block.seeds, *block.each)]
 
 
 class SocketLink:
@@ -55,13 +66,12 @@ class SocketLink:
         self.waiting_on.close()
         self.waiting_on = self.channel = Channel(connection)
 
-    def send(self, spec: bytes, shared: list[Shared], blocks: list[Block]) -> None:
+    def send(self, share: Share, shared: list[Shared]) -> None:
         assert self.channel is not None
         kinds = tuple(self._kind(version) for _, version in shared)
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
-        request = Request(spec, kinds, tuple(len(block.each) for block in blocks))
         try:
-            self.channel.send(request, fresh + block_arrays(blocks))
+            self.channel.send(share.request(kinds), fresh + share.arrays())
         except OSError as error:
             raise Gone(str(error)) from None
 
@@ -104,14 +114,14 @@ class CallLink:
         self.channel: Any = None
 
     def connect(self) -> None:
-        with gone_if(RayActorError):
+        with gone_if(*GONE):
             ray.get(self.pending)
         self.channel = self.actor
 
-    def send(self, spec: bytes, shared: list[Shared], blocks: list[Block]) -> None:
+    def send(self, share: Share, shared: list[Shared]) -> None:
         stored = [self._stored(part) for part in shared]
-        request = Request(spec, tuple(None for _ in shared), tuple(len(block.each) for block in blocks))
-        self.pending = self.actor.compute.remote(request, block_arrays(blocks), *stored)
+        request = share.request(tuple(None for _ in shared))
+        self.pending = self.actor.compute.remote(request, share.arrays(), stored, *stored)
 
     def _stored(self, part: Shared) -> Any:
         if part.version is None:
@@ -123,7 +133,7 @@ class CallLink:
         return self.store[part.version]
 
     def receive(self) -> tuple[Reply, Arrays]:
-        with gone_if(RayActorError):
+        with gone_if(*GONE):
             return ray.get(self.pending)
 
     def close(self) -> None: ...

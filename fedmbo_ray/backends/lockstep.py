@@ -7,13 +7,14 @@ the bits of each are those that it would have alone.
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from greenlet import getcurrent, greenlet
-from torch import Tensor
 
 from fedmbo_ray.blocks import Block, Job, run_block, run_together
+from fedmbo_ray.joining import Part
 from fedmbo_ray.oracles import Gradient, stacks_all
 from fedmbo_ray.problems.base import Task
 
@@ -42,17 +43,17 @@ class Lockstep:
     def __init__(self, task: Task) -> None:
         self.problem, self.data = task.problem, task.data
 
-    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
+    def run(self, job: Job, blocks: list[Block]) -> Part:
         hub = getcurrent().parent
         if hub is None or not isinstance(job.kernel, Gradient) or not stacks_all(self.problem):
-            return [run_block(self.problem, self.data, job, block, CPU) for block in blocks]
+            return job.whole((run_block(self.problem, self.data, job, block, CPU) for block in blocks), len(blocks))
         return hub.switch(Request(self, job, blocks))
 
-    def serve(self, requests: list[Request]) -> Iterator[list[tuple[Tensor, ...]]]:
+    def serve(self, requests: list[Request]) -> Iterator[Part]:
         calls = [(job, block) for _, job, blocks in requests for block in blocks]
         results = iter(run_together(self.problem, self.data, calls, CPU))
-        for _, _, blocks in requests:
-            yield [next(results) for _ in blocks]
+        for _, job, blocks in requests:
+            yield job.whole(islice(results, len(blocks)), len(blocks))
 
     def close(self) -> None: ...
 
@@ -84,8 +85,8 @@ def advance(runs: list[Iterator[Any]]) -> list[Any]:
     while waiting:
         served = waiting.pop(max(waiting, key=lambda kind: len(waiting[kind])))
         requests = [answers[i] for i in served]
-        for i, results in zip(served, requests[0].backend.serve(requests), strict=True):
-            answers[i] = steps[i].switch(results)
+        for i, part in zip(served, requests[0].backend.serve(requests), strict=True):
+            answers[i] = steps[i].switch(part)
             if not steps[i].dead:
                 waiting[answers[i].kind].append(i)
     return answers

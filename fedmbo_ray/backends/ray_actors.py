@@ -12,12 +12,15 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 
-from fedmbo_ray.backends.client_actor import ClientActor, Reply
-from fedmbo_ray.backends.links import CallLink, Gone, Shared, SocketLink
+from fedmbo_ray.backends.client_actor import ClientActor, Member
+from fedmbo_ray.backends.links import CallLink, Gone, Share, Shared, SocketLink
 from fedmbo_ray.backends.messages import LARGE, Arrays
+from fedmbo_ray.backends.requests import Reply, parts_of
+from fedmbo_ray.backends.tree import FAN_OUT, members, weight
 from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.joining import Joined, Part
 from fedmbo_ray.oracles import Gradient
 from fedmbo_ray.placement import capacity, cluster_nodes, total
 from fedmbo_ray.profiling import Stacks
@@ -41,6 +44,7 @@ class RayActors:
         gpus: float = 0.0,
         profile: bool = False,
         places: list[Any] | None = None,
+        fan_out: int = FAN_OUT,
     ) -> None:
         if places is None:
             require_room(actors, cpus, gpus)
@@ -52,92 +56,123 @@ class RayActors:
         self.kept: deque[tuple[Tensor, int, int]] = deque(maxlen=4)
         self.version = 0
         self.specs: dict[Any, bytes] = {}
-        handles = [self._start(place) for place in self.places]
-        nodes = set(ray.get([handle.node.remote() for handle in handles]))
+        self.actors = [self._start(place) for place in self.places]
+        nodes = ray.get([actor.node.remote() for actor in self.actors])
         here = ray.get_runtime_context().get_node_id()
-        if nodes == {here} and places is None:  # a replacement must be as near
+        near = set(nodes) == {here}
+        if near and places is None:  # a replacement must be as near
             self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * actors
-        self.link: Any = SocketLink if nodes == {here} else partial(CallLink, store={})
-        self.links: list[Any] = [self.link(handle) for handle in handles]
+        self.link: Any = SocketLink if near else partial(CallLink, store={})
+        self.led = dict[int, list[int]]() if near else members(nodes, fan_out)
+        self.leader = {member: leader for leader, each in self.led.items() for member in each}
+        self.starting: dict[int, Any] = {}  # those of the led that are on their way
+        self.links = {i: self.link(actor) for i, actor in enumerate(self.actors) if i not in self.leader}
+        for leader in self.led:
+            self._introduce(leader)
 
     @property
     def description(self) -> str:
         """How many actors there are, and how they are reached."""
-        return f"ray, {len(self.links)} actor(s) {'by socket' if self.link is SocketLink else 'by calls'}"
+        return f"ray, {len(self.actors)} actor(s) {'by socket' if self.link is SocketLink else 'by calls'}"
 
     def _start(self, place: Any) -> Any:
         return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
 
-    def run(self, job: Job, blocks: list[Block]) -> list[tuple[Tensor, ...]]:
-        busy: dict[Any, list[int]] = {}
+    def _introduce(self, leader: int) -> None:
+        """Tell a leader whom it leads, those alone that are there: work for others would wait."""
+        there = [each for each in self.led[leader] if each not in self.starting]
+        known = [Member(each, self.actors[each], weight(each, self.led)) for each in there]
+        self.actors[leader].lead.remote(known)
+
+    def _welcome(self) -> None:
+        """Those that are there now."""
+        ready, _ = ray.wait(list(self.starting.values()), num_returns=len(self.starting), timeout=0)
+        for number in [number for number, answer in self.starting.items() if answer in ready]:
+            del self.starting[number]
+            self._introduce(self.leader[number])
+
+    def run(self, job: Job, blocks: list[Block]) -> Part:
+        busy: dict[int, tuple[int, ...]] = {}
+        if self.starting:
+            self._welcome()
         try:
             return self._run(job, blocks, busy)
         except BaseException:  # nobody must take a late answer for one to the next job
-            for link in busy:
-                self._start_anew(link)
+            for number in busy:
+                self._start_anew(number)
             raise
 
-    def _run(self, job: Job, blocks: list[Block], busy: dict[Any, list[int]]) -> list[tuple[Tensor, ...]]:
+    def _run(self, job: Job, blocks: list[Block], busy: dict[int, tuple[int, ...]]) -> Part:
         spec = self._spec(job)
         shared = [Shared(part.numpy(), self._version(part)) for part in job.shared]
         blocks = [block._replace(each=tuple(rows.numpy() for rows in block.each)) for block in blocks]
-        results: dict[int, tuple[Tensor, ...]] = {}
+        joined = Joined(len(blocks))
         waiting, lost = deque(range(len(blocks))), Counter[int]()
-        while len(results) < len(blocks):
-            for link in self.links:
-                if waiting and link.channel is not None and link not in busy:
-                    share = [waiting.popleft() for _ in range(self._share(len(waiting)))]
-                    busy[link] = share
+        while joined.whole is None:
+            for number, link in self.links.items():
+                if waiting and link.channel is not None and number not in busy:
+                    taken = tuple([waiting.popleft() for _ in range(self._share(len(waiting), number, busy))])
+                    busy[number] = taken
                     try:
-                        link.send(spec, shared, [blocks[i] for i in share])
+                        link.send(Share(spec, taken, [blocks[i] for i in taken], len(blocks)), shared)
                     except Gone:
-                        self._replace(link, busy, waiting, lost)
-            listening = [link for link in self.links if link in busy or link.channel is None]
-            for link in listening[0].wait(listening):
+                        self._replace(number, busy, waiting, lost)
+            listening: dict[Any, int] = {
+                link: number for number, link in self.links.items() if number in busy or link.channel is None
+            }
+            for link in next(iter(listening)).wait(list(listening)):
+                number = listening[link]
                 try:
                     if link.channel is None:
                         link.connect()
                     else:
                         reply, arrays = link.receive()
-                        self._collect(reply, arrays, busy[link], results)
-                        del busy[link]
+                        self._collect(reply, arrays, joined)
+                        del busy[number]
                 except Gone:
-                    self._replace(link, busy, waiting, lost)
-        return [results[i] for i in range(len(blocks))]
+                    self._replace(number, busy, waiting, lost)
+        return tensors(joined.whole)
 
-    def _share(self, waiting: int) -> int:
-        """How many blocks the next free actor takes: half of its part, so that a slow actor delays little."""
-        actors = len(self.links)
-        return 1 if waiting <= actors else math.ceil(waiting / (2 * actors))
+    def _share(self, waiting: int, number: int, busy: dict[int, Any]) -> int:
+        """How many blocks go to a free actor: half of its part, so that a slow one delays little; by a call, all."""
+        if self.link is SocketLink:
+            return math.ceil(waiting / (2 * len(self.links)))
+        free = [i for i, link in self.links.items() if link.channel is not None and i not in busy]
+        return math.ceil(waiting * weight(number, self.led) / sum(weight(each, self.led) for each in free))
 
-    @staticmethod
-    def _collect(reply: Reply, arrays: Arrays, share: list[int], results: dict[int, tuple[Tensor, ...]]) -> None:
+    def _collect(self, reply: Reply, arrays: Arrays, joined: Joined) -> None:
         if reply.failure is not None:
             raise RunFailed(f"a client's computation raised:\n{reply.failure}")
-        rest = iter(arrays)
-        for i, outputs in zip(share, reply.outputs, strict=True):
-            results[i] = tuple([torch.from_numpy(writable(next(rest))) for _ in range(outputs)])
+        for part in parts_of(reply, arrays):
+            joined.add(part)
+        for number in reply.lost:
+            self._start_anew(number)
 
-    def _replace(self, link: Any, busy: dict[Any, list[int]], waiting: deque[int], lost: Counter[int]) -> None:
+    def _replace(self, number: int, busy: dict[int, tuple[int, ...]], waiting: deque[int], lost: Counter[int]) -> None:
         """Give the dead actor's blocks back and start another actor in its place."""
-        share = busy.pop(link, [])
-        lost.update(share or [-1])
+        taken = busy.pop(number, ())
+        lost.update(taken or [-1])
         if max(lost.values()) >= ATTEMPTS + len(self.links):
-            raise RunFailed(f"client actors die one after the other; the last said: {self._last_words(link)}")
-        waiting.extendleft(reversed(share))
-        self._start_anew(link)
+            raise RunFailed(f"client actors die one after the other; the last said: {self._last_words(number)}")
+        waiting.extendleft(reversed(taken))
+        self._start_anew(number)
 
-    def _start_anew(self, link: Any) -> None:
-        link.close()
-        ray.kill(link.actor)
+    def _start_anew(self, number: int) -> None:
+        ray.kill(self.actors[number])
         self.replaced += 1
-        number = self.links.index(link)
-        self.links[number] = self.link(self._start(self.places[number]))
+        self.actors[number] = self._start(self.places[number])
+        if number in self.links:
+            self.links[number].close()
+            self.links[number] = self.link(self.actors[number])
+        else:
+            self.starting[number] = self.actors[number].node.remote()
+            self._introduce(self.leader[number])
+        if number in self.led:
+            self._introduce(number)
 
-    @staticmethod
-    def _last_words(link: Any) -> str:
+    def _last_words(self, number: int) -> str:
         try:
-            ray.get(link.actor.node.remote(), timeout=5)
+            ray.get(self.actors[number].node.remote(), timeout=5)
         except ray.exceptions.RayError as error:
             return " ".join(str(error).split())
         return "nothing"
@@ -163,16 +198,21 @@ class RayActors:
         return self.version
 
     def close(self) -> None:
-        for number, link in enumerate(self.links, 1):
+        for link in self.links.values():
             link.close()
+        for number, actor in enumerate(self.actors, 1):
             if self.profile:
                 with contextlib.suppress(ray.exceptions.RayError):  # it is gone, and its profile with it
-                    self.profiles[f"client actor {number}"] = ray.get(link.actor.profile.remote(), timeout=30)
-            ray.kill(link.actor)
+                    self.profiles[f"client actor {number}"] = ray.get(actor.profile.remote(), timeout=30)
+            ray.kill(actor)
 
 
-def writable(array: Any) -> Any:
-    return array if array.flags.writeable else array.copy()
+def tensors(part: Part) -> Part:
+    return part._replace(sums=tuple(map(tensor, part.sums)), rows=tuple(tuple(map(tensor, row)) for row in part.rows))
+
+
+def tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def require_room(actors: int, cpus: float, gpus: float) -> None:
