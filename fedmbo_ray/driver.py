@@ -137,9 +137,12 @@ def start_ray(cpus: float = 0.0) -> None:
         return
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if in_cluster():
-        ray.init(**quiet)
-        return
-    # Whatever else runs on this machine, it is not this program's unless it was named.
-    ray.init("local", num_cpus=max(math.ceil(cpus), os.cpu_count() or 1), include_dashboard=False, **quiet)
+    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if not in_cluster():  # whatever else runs on this machine, it is not this program's unless it was named
+        cores = max(math.ceil(cpus), os.cpu_count() or 1)
+        options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
+        where = os.environ["RAY_ADDRESS"] if in_cluster() else "this machine"
+        raise RunFailed(f"Ray could not be started or reached on {where}: {' '.join(str(error).split())}") from error

@@ -27,10 +27,11 @@ def cluster_nodes() -> list[Resources]:
     return within_reach(ray.nodes(), state.get_cluster_config())
 
 
-def total(nodes: list[Resources]) -> str:
-    """What a cluster has, in words."""
-    cpus, gpus = (sum(node.get(name, 0.0) for node in nodes) for name in ("CPU", "GPU"))
-    return f"{cpus:g} CPU and {gpus:g} GPU on {len(nodes)} node(s)"
+def total(nodes: list[Resources], *besides: str) -> str:
+    """What a cluster has of cores, GPUs and some other resources, in words."""
+    names = dict.fromkeys(("CPU", "GPU", *besides))
+    sums = [f"{sum(node.get(name, 0.0) for node in nodes):g} {name}" for name in names]
+    return f"{' and '.join(sums)} on {len(nodes)} node(s)"
 
 
 def capacity(node: Resources, asked: Resources) -> float:

@@ -91,7 +91,10 @@ def continued_with(folder: SweepFolder, new: Sweep) -> Sweep:
     old = make_sweep(read_yaml(folder.sweep_file))
     free = (
         *EXECUTION,
-        *(f"tune.{key}" for key in ("concurrency", "time_budget", "retries", "cpus_per_trial", "tracking_uri")),
+        *(
+            f"tune.{key}"
+            for key in ("concurrency", "time_budget", "retries", "cpus_per_trial", "resources", "tracking_uri")
+        ),
     )
     other = changes(old.plain(), new.plain(), free)
     if other:
@@ -130,7 +133,8 @@ def require_place(sweep: Sweep, have: list[dict[str, float]]) -> None:
         bundles = sweep.bundles(sweep.config(point))
         if not placeable(bundles, have):
             raise ConfigError(
-                f"a trial asks for {asked(bundles)}, which must fit the cluster, but it has {total(have)}"
+                f"a trial asks for {asked(bundles)}, which must fit the cluster, but it has "
+                f"{total(have, *sweep.tune.resources)}"
             )
 
 

@@ -123,9 +123,11 @@ def test_a_sweep_survives_the_loss_of_a_host(folder: Path) -> None:
     with Hosts(folder / "hosts", 4) as hosts:
         head, *others, fourth = hosts.machines
         cluster = Cluster(hosts, head, [host.address for host in others])
+        others[0].run("bash", "-c", "echo '{\"fast\": 3}' > ~/resources.json", check=True)
         started = cluster.up()
         assert started.returncode == 0, started.stdout[-4000:]
         wait_for("cluster of three", lambda: len(where(cluster)["nodes"]) == 3, 150)
+        assert cluster.asked("import json, ray; ray.init(); print(json.dumps(ray.cluster_resources()))")["fast"] == 3
         only_the_head_itself_reaches_mlflow(head, others[0])
         cluster.execute(f"{ENTER} python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml {fourth.address}")
         wait_for("fourth node", lambda: fourth.address in where(cluster)["nodes"], 60)

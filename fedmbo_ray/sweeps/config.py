@@ -29,6 +29,7 @@ class TuneSection(Section):
     time_budget: Positive | None = None  # seconds for the whole sweep
     retries: Annotated[int, Ge(0)] = 2  # of a trial whose process dies or that raises
     cpus_per_trial: Share = 1.0  # of the process that runs a trial; its client actors have their own
+    resources: dict[str, Positive] = Field(default_factory=dict)  # that each process of a trial asks for besides
     tracking_uri: str | None = None  # of MLflow; None: a file mlflow.db in the working folder
     experiment: str | None = None  # in MLflow; None: the sweep's name
 
@@ -54,10 +55,13 @@ class Sweep(NamedTuple):
 
     def bundles(self, config: RunConfig) -> list[Resources]:
         """What a trial asks of a cluster: for its own process first, then for the client actors of each seed."""
-        clients, own = config.clients, _asked(CPU=self.tune.cpus_per_trial)
+        clients, besides = config.clients, self.tune.resources
+        if {"CPU", "GPU"} & set(besides):
+            raise ConfigError("CPU and GPU must be asked for by cpus_per_trial and clients", "tune", "resources")
+        own = _asked(CPU=self.tune.cpus_per_trial) | besides
         if clients.backend == "in_process":
             return [own]
-        actor = _asked(CPU=clients.cpus_per_actor, GPU=clients.gpus_per_actor)
+        actor = _asked(CPU=clients.cpus_per_actor, GPU=clients.gpus_per_actor) | besides
         if not actor:
             raise ConfigError("an actor in a sweep must ask for some CPU or GPU, but asks for none", "clients")
         return [own, *[actor] * (clients.actors * self.tune.seeds)]
