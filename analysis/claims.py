@@ -26,6 +26,8 @@ def judged(holds: bool, enough: bool = True) -> Status:
 
 
 def verdict(claims: list[Claim]) -> str:
-    """Of what is certified: failed if anything fails, passed if everything holds."""
+    """Of what is certified: failed if anything fails, passed if everything holds; compared if nothing is."""
     statuses = {claim.status for claim in claims if claim.certified}
+    if not statuses:
+        return "compared" if claims else "open"
     return "failed" if "fails" in statuses else "passed" if statuses == {"holds"} else "open"

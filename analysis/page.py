@@ -21,7 +21,7 @@ th { background: #f6f6f6; }
 code { background: #f3f3f3; padding: .1rem .3rem; font-size: .88em; overflow-wrap: anywhere; }
 figure { margin: 1.2rem 0; } figure img { max-width: 100%; } figcaption { font-size: .9rem; color: #444; }
 .holds, .passed { color: #00664b; font-weight: 600; } .fails, .failed { color: #a33c00; font-weight: 600; }
-.open { color: #666; } nav a { margin-right: 1rem; }
+.open, .compared { color: #666; } nav a { margin-right: 1rem; }
 """
 
 
@@ -55,7 +55,8 @@ def overview(conclusions: list[Conclusion]) -> str:
     explained = (
         "<p>The verdict is about what this software certifies: a study has <b>passed</b> if everything that it "
         "certifies holds, and is <b>open</b> if too little was run to tell. What the paper reports from its own "
-        "runs is tested, too, and shown whether or not it holds, without a part in the verdict.</p>"
+        "runs is tested, too, and shown whether or not it holds, without a part in the verdict; a study of nothing else "
+        "is only <b>compared</b>.</p>"
     )
     return explained + table(columns, rows)
 

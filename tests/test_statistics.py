@@ -69,6 +69,7 @@ def test_a_verdict_is_about_what_is_certified() -> None:
     assert verdict([claim("holds"), claim("fails", False)]) == "passed"
     assert verdict([claim("holds"), claim("open")]) == "open"
     assert verdict([claim("holds"), claim("open"), claim("fails")]) == "failed"
+    assert verdict([claim("fails", False)]) == "compared"
     assert verdict([]) == "open"
     assert judged(True, enough=False) == "open"
 
