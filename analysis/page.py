@@ -55,8 +55,8 @@ def overview(conclusions: list[Conclusion]) -> str:
     explained = (
         "<p>The verdict is about what this software certifies: a study has <b>passed</b> if everything that it "
         "certifies holds, and is <b>open</b> if too little was run to tell. What the paper reports from its own "
-        "runs is tested, too, and shown whether or not it holds, without a part in the verdict; a study of nothing else "
-        "is only <b>compared</b>.</p>"
+        "runs is tested, too, and shown whether or not it holds, without a part in the verdict; a study of nothing "
+        "else is only <b>compared</b>.</p>"
     )
     return explained + table(columns, rows)
 
