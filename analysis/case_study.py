@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from analysis.claims import Claim
 from analysis.learning import AXES, Curves, band, common, curves, orderings
 from analysis.reading import Study, Trial
@@ -20,9 +22,11 @@ def found(study: Study, x: str, label: Labels) -> list[Curves]:
 def column(study: Study, axes: list[Any], label: Labels) -> None:
     """Test accuracy against data epochs, and below it against communications."""
     for axis, x in zip(axes, BUDGETS, strict=True):
-        for number, each in enumerate(found(study, x, label)):
+        shown = found(study, x, label)
+        for number, each in enumerate(shown):
             band(axis, each, number)
-        axis.set(xlabel=AXES[x], ylabel="test accuracy")
+        start = min(np.quantile(each.values.mean(0), 0.02) for each in shown)  # what comes before is no news
+        axis.set(xlabel=AXES[x], ylabel="test accuracy", ylim=(start, 1.0))
 
 
 def draw(study: Study, label: Labels) -> plt.Figure:

@@ -104,14 +104,14 @@ def draw(study: Study) -> plt.Figure:
         terms,
         [bound(trial, "upper_gradient_norm") for trial in phe],
         "--",
-        label="bound with ℓ_{f,0}",
+        label=r"bound with $\ell_{f,0}$",
         color=look(2)["color"],
     )
     left.plot(
         terms,
         [bound(trial, "upper_smoothness") for trial in phe],
         ":",
-        label="bound with ℓ_{f,1}, as printed",
+        label=r"bound with $\ell_{f,1}$, as printed",
         color=look(1)["color"],
     )
     left.set(xlabel="N, terms", yscale="log", title="‖E h − ∇f‖")
