@@ -25,7 +25,7 @@ pytestmark = [
 RAY = Path(sys.prefix) / "bin" / "ray"
 ENTER = ". ~/fedmbo/cluster/environment.sh; "
 SWEEP = """
-rounds: 1500
+rounds: 600
 problem: {name: hyper_representation, backbone: {name: mlp, width: 64}, regularization: 0.001}
 data: {name: digits, partition: {name: by_digits, digits: 2}, validation: 0.2}
 clients: {num_clients: 50, cohort_size: 10, backend: ray, actors: 1}
@@ -160,8 +160,9 @@ def run_and_kill(cluster: Cluster, victim: Host) -> str:
     cluster.execute(f"ray job submit --no-wait --submission-id a -- {job}")
     seen: set[str] = set()
     wait_for("actors on all hosts", lambda: seen.update(where(cluster)["actors"]) or len(seen) == 4, 200)
-    saved = "ls ~/work/sweeps/a/trials/*/seed_000/checkpoints/*.pt 2>/dev/null | cut -d/ -f8 | sort -u | wc -l"
-    wait_for("checkpoints of three trials", lambda: int(cluster.on_head(saved) or 0) >= 3, 120)
+    here = f"grep -l {victim.name}/ ~/work/sweeps/a/trials/*/system.jsonl | xargs -n 1 dirname"
+    saved = f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.pt; done 2> /dev/null"
+    wait_for("checkpoint of a trial on the victim", lambda: cluster.on_head(saved), 120)
     assert victim.address in where(cluster)["actors"]
     victim.kill()
     status = wait_for("end of the sweep", lambda: ended(cluster.on_head("ray job status a 2>&1")), 400)

@@ -59,13 +59,15 @@ def run_in(folder: TrialFolder, sweep: Sweep, point: Point, keep: Callable[[], N
     copies = sweep.tune.scheduler.copies
     if copies and (given := tune.get_checkpoint()) is not None:
         adopt(sweep, folder, given)
-    told = min((run.saved_round() for run in folder.runs), default=-1) if copies else -1  # its age must not fall
+    saved = min((run.saved_round() for run in folder.runs), default=-1)
     with ExitStack() as stack:
         for records in together(sweep, point, folder, stack):
-            if records[0]["round"] <= told and "status" not in records[0]:
+            known = records[0]["round"] <= saved and "status" not in records[0]
+            if known and copies:  # its age must not fall
                 continue
-            folder.note_system({"round": records[0]["round"], "node": node(), **system_figures()})
-            keep()
+            if not known or saved == 0:
+                folder.note_system({"round": records[0]["round"], "node": node(), **system_figures()})
+                keep()
             with tempfile.TemporaryDirectory() as copy:
                 figures = report_of(sweep, records)
                 tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)
