@@ -141,10 +141,11 @@ def main(words: list[str] | None = None) -> int:
         torch.set_num_threads(1)
         start_ray()
         task = build_task(config)
-        console.print("tracing rounds in this process")
-        rounds = trace(config, task)
         there = nodes()
-        prices = costs(there[1:] or there, network=1.25e9)
+        others = there[1:] or there
+        console.print("what calls cost, and rounds on one actor")
+        prices = costs(others, network=1.25e9)
+        rounds = trace(config, task, others[0], prices, args.rounds)
         results = {
             "config": config.resolved(),
             "costs": prices._asdict(),

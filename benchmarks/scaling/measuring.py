@@ -10,12 +10,11 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from benchmarks.arms import Frame
-from benchmarks.scaling.model import Communication, Costs
+from benchmarks.scaling.model import Communication, Costs, Machines, Replay
 from fedmbo_ray.backends.messages import LARGE
 from fedmbo_ray.backends.ray_actors import RayActors
 from fedmbo_ray.blocks import Block, Job
 from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import in_process
 from fedmbo_ray.joining import Part
 from fedmbo_ray.problems.base import Task
 
@@ -60,15 +59,19 @@ def mean(values: Any) -> float:
     return statistics.mean(list(values))
 
 
-def trace(config: RunConfig, task: Task, rounds: int = 3) -> list[list[Communication]]:
-    """What each of some rounds does, after one to warm up."""
-    traced = Traced(in_process(task))
-    frame, found = Frame(config, task, traced), []
-    for _ in range(1 + rounds):
+def trace(config: RunConfig, task: Task, node: str, prices: Costs, rounds: int) -> list[list[Communication]]:
+    """What each of some rounds does on one actor of a node; computing is what calls don't take."""
+    place = NodeAffinitySchedulingStrategy(node, soft=False)
+    traced = Traced(RayActors(task.problem, task.data, 1, cpus=0.01, places=[place]))
+    frame, found, one = Frame(config, task, traced), [], Replay(Machines(1, 1), prices)
+    for _ in range(2 + rounds):
         traced.seen = []
         frame.run(1)
-        found.append(traced.seen)
-    return found[1:]
+        calls = [one.communication(each._replace(compute=0.0)) for each in traced.seen]
+        pairs = zip(traced.seen, calls, strict=True)
+        found.append([each._replace(compute=max(0.0, each.compute - took / each.blocks)) for each, took in pairs])
+    traced.close()
+    return found[2:]
 
 
 class Echo:

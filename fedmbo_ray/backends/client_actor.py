@@ -4,7 +4,6 @@ import gc
 import os
 import socket
 import traceback
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,27 +14,10 @@ from ray import cloudpickle
 from torch import Tensor
 
 from fedmbo_ray.backends.messages import Arrays, Channel
-from fedmbo_ray.backends.requests import GONE, Reply, Request, packed, parts_of, shares
+from fedmbo_ray.backends.requests import GONE, Reply, Request, Versions, packed, parts_of, shares
 from fedmbo_ray.blocks import Block, Job, run_block
 from fedmbo_ray.joining import Joined, Part
 from fedmbo_ray.profiling import Stacks, sampled
-
-VERSIONS_KEPT = 4
-
-
-class Versions:
-    """The last few large vectors sent to one actor. Both sides keep one, and so know what the other has."""
-
-    def __init__(self) -> None:
-        self.kept: OrderedDict[int, Any] = OrderedDict()
-
-    def __contains__(self, version: int) -> bool:
-        return version in self.kept
-
-    def add(self, version: int, value: Any) -> None:
-        self.kept[version] = value
-        while len(self.kept) > VERSIONS_KEPT:
-            self.kept.popitem(last=False)
 
 
 @lru_cache(maxsize=64)
@@ -97,6 +79,7 @@ class ClientActor:
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)
         self.members: list[Member] = []
+        self.refs, self.told = Versions(), dict[int, Versions]()
         self.profiling = sampled(profile)
         self.stacks = self.profiling.__enter__()
 
@@ -123,26 +106,30 @@ class ClientActor:
     def lead(self, members: list[Member]) -> None:
         """From now on, share what comes with these actors."""
         self.members = members
+        self.told = {member.number: Versions() for member in members}
 
-    def compute(self, request: Request, blocks: Arrays, stored: list[Any], *shared: Any) -> tuple[Reply, Arrays]:
+    def compute(self, request: Request, inline: Arrays, refs: list[Any], *stored: Any) -> tuple[Reply, Arrays]:
         """Answer one request as an ordinary call, with the help of those whom this actor leads.
 
-        The shared arrays come as they are, for this actor, and as they were stored, to be passed on.
+        Vectors with a new version come out of the object store; to one who leads, also as references to pass on.
         """
+        for version, ref in zip(request.new_versions(), refs, strict=False):
+            self.refs.add(version, ref)
+        small, blocks = inline[: request.kinds.count(None)], inline[request.kinds.count(None) :]
         own, *others = shares(request, blocks, [1, *(member.weight for member in self.members)])
         asked = [
-            (member, share, member.actor.compute.remote(*share, stored, *stored))
+            (member, share, self._ask(member, small, *share))
             for member, share in zip(self.members, others, strict=True)
             if share[0].numbers
         ]
         joined, lost = Joined(request.total), []
-        answers = [self._alone(*own, shared)] if own[0].numbers else []
+        answers = [self._alone(small, stored, *own)]  # even if there is nothing to do, new versions are kept
         for member, share, answer in asked:
             try:
                 answers.append(ray.get(answer))
             except GONE:  # a block may be computed by anybody
                 lost.append(member.number)
-                answers.append(self._alone(*share, shared))
+                answers.append(self._alone(small, stored, *share))
         for reply, arrays in answers:
             if reply.failure is not None:
                 return reply, []
@@ -151,5 +138,13 @@ class ClientActor:
                 joined.add(part)
         return packed(joined, tuple(lost))
 
-    def _alone(self, request: Request, blocks: Arrays, shared: tuple[Any, ...]) -> tuple[Reply, Arrays]:
+    def _ask(self, member: Member, small: Arrays, request: Request, blocks: Arrays) -> Any:
+        told = self.told[member.number]
+        request = request._replace(kinds=tuple(told.kind(kind and abs(kind)) for kind in request.kinds))
+        refs = [self.refs.kept[version] for version in request.new_versions()]
+        return member.actor.compute.remote(request, [*small, *blocks], refs if member.weight > 1 else [], *refs)
+
+    def _alone(self, small: Arrays, stored: tuple[Any, ...], request: Request, blocks: Arrays) -> tuple[Reply, Arrays]:
+        large, rest = iter(stored), iter(small)
+        shared = [next(rest) if kind is None else next(large) for kind in request.kinds if kind is None or kind < 0]
         return self.computer.compute(request, [array.copy() for array in (*shared, *blocks)])  # they are read-only

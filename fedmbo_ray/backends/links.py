@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import ray
 from ray.actor import ActorHandle
 
-from fedmbo_ray.backends.client_actor import VERSIONS_KEPT, Versions
 from fedmbo_ray.backends.messages import Arrays, Channel
-from fedmbo_ray.backends.requests import GONE, Reply, Request
+from fedmbo_ray.backends.requests import GONE, VERSIONS_KEPT, Reply, Request, Versions
 from fedmbo_ray.blocks import Block
 
 
@@ -68,18 +67,12 @@ class SocketLink:
 
     def send(self, share: Share, shared: list[Shared]) -> None:
         assert self.channel is not None
-        kinds = tuple(self._kind(version) for _, version in shared)
+        kinds = tuple(self.versions.kind(version) for _, version in shared)
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
         try:
             self.channel.send(share.request(kinds), fresh + share.arrays())
         except OSError as error:
             raise Gone(str(error)) from None
-
-    def _kind(self, version: int | None) -> int | None:
-        if version is None or version in self.versions:
-            return version
-        self.versions.add(version, None)
-        return -version
 
     def receive(self) -> tuple[Reply, Arrays]:
         assert self.channel is not None
@@ -106,12 +99,13 @@ class SocketLink:
 
 
 class CallLink:
-    """Ordinary actor calls; a vector with a version is put into the object store once for all actors."""
+    """Ordinary actor calls; a vector with a version is put into the object store once, and sent to an actor once."""
 
-    def __init__(self, actor: ActorHandle, store: dict[int, Any]) -> None:
-        self.actor, self.store = actor, store
+    def __init__(self, actor: ActorHandle, store: dict[int, Any], leads: bool = False) -> None:
+        self.actor, self.store, self.leads = actor, store, leads
         self.pending = actor.node.remote()
         self.channel: Any = None
+        self.versions = Versions()
 
     def connect(self) -> None:
         with gone_if(*GONE):
@@ -119,18 +113,19 @@ class CallLink:
         self.channel = self.actor
 
     def send(self, share: Share, shared: list[Shared]) -> None:
-        stored = [self._stored(part) for part in shared]
-        request = share.request(tuple(None for _ in shared))
-        self.pending = self.actor.compute.remote(request, share.arrays(), stored, *stored)
+        request = share.request(tuple(self.versions.kind(version) for _, version in shared))
+        small = [array for array, version in shared if version is None]
+        fresh = [part.array for part, kind in zip(shared, request.kinds, strict=True) if kind is not None and kind < 0]
+        refs = [self._stored(*each) for each in zip(fresh, request.new_versions(), strict=True)]
+        passed_on = refs if self.leads else []  # a reference inside an argument costs milliseconds
+        self.pending = self.actor.compute.remote(request, small + share.arrays(), passed_on, *refs)
 
-    def _stored(self, part: Shared) -> Any:
-        if part.version is None:
-            return part.array
-        if part.version not in self.store:
-            self.store[part.version] = ray.put(part.array)
+    def _stored(self, array: Any, version: int) -> Any:
+        if version not in self.store:
+            self.store[version] = ray.put(array)
             for old in sorted(self.store)[:-VERSIONS_KEPT]:
                 del self.store[old]
-        return self.store[part.version]
+        return self.store[version]
 
     def receive(self) -> tuple[Reply, Arrays]:
         with gone_if(*GONE):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections import Counter, deque
-from functools import partial
 from typing import Any
 
 import ray
@@ -62,21 +61,25 @@ class RayActors:
         near = set(nodes) == {here}
         if near and places is None:  # a replacement must be as near
             self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * actors
-        self.link: Any = SocketLink if near else partial(CallLink, store={})
+        self.near, self.store = near, dict[int, Any]()
         self.led = dict[int, list[int]]() if near else members(nodes, fan_out)
         self.leader = {member: leader for leader, each in self.led.items() for member in each}
         self.starting: dict[int, Any] = {}  # those of the led that are on their way
-        self.links = {i: self.link(actor) for i, actor in enumerate(self.actors) if i not in self.leader}
+        self.links = {number: self._link(number) for number in range(actors) if number not in self.leader}
         for leader in self.led:
             self._introduce(leader)
 
     @property
     def description(self) -> str:
         """How many actors there are, and how they are reached."""
-        return f"ray, {len(self.actors)} actor(s) {'by socket' if self.link is SocketLink else 'by calls'}"
+        return f"ray, {len(self.actors)} actor(s) {'by socket' if self.near else 'by calls'}"
 
     def _start(self, place: Any) -> Any:
         return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
+
+    def _link(self, number: int) -> Any:
+        actor = self.actors[number]
+        return SocketLink(actor) if self.near else CallLink(actor, self.store, leads=bool(self.led.get(number)))
 
     def _introduce(self, leader: int) -> None:
         """Tell a leader whom it leads, those alone that are there: work for others would wait."""
@@ -135,7 +138,7 @@ class RayActors:
 
     def _share(self, waiting: int, number: int, busy: dict[int, Any]) -> int:
         """How many blocks go to a free actor: half of its part, so that a slow one delays little; by a call, all."""
-        if self.link is SocketLink:
+        if self.near:
             return math.ceil(waiting / (2 * len(self.links)))
         free = [i for i, link in self.links.items() if link.channel is not None and i not in busy]
         return math.ceil(waiting * weight(number, self.led) / sum(weight(each, self.led) for each in free))
@@ -163,7 +166,7 @@ class RayActors:
         self.actors[number] = self._start(self.places[number])
         if number in self.links:
             self.links[number].close()
-            self.links[number] = self.link(self.actors[number])
+            self.links[number] = self._link(number)
         else:
             self.starting[number] = self.actors[number].node.remote()
             self._introduce(self.leader[number])

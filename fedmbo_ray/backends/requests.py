@@ -1,14 +1,16 @@
 """What the driver asks of a client actor, what comes back, and how several share one request."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ray.exceptions import ObjectLostError, RayActorError
 
 from fedmbo_ray.backends.messages import Arrays
 from fedmbo_ray.joining import Joined, Part
 
+VERSIONS_KEPT = 4
 GONE = (RayActorError, ObjectLostError)  # what is raised where an actor, or its whole node, has died
 
 
@@ -24,6 +26,29 @@ class Request(NamedTuple):
     numbers: tuple[int, ...]  # of the blocks
     total: int  # blocks of the job
     rows: int  # how many arrays of rows each block has
+
+    def new_versions(self) -> list[int]:
+        return [-kind for kind in self.kinds if kind is not None and kind < 0]
+
+
+class Versions:
+    """The last few large vectors sent to one actor. Both sides keep one, and so know what the other has."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[int, Any] = OrderedDict()
+
+    def add(self, version: int, value: Any) -> None:
+        self.kept[version] = value
+        self.kept.move_to_end(version)
+        while len(self.kept) > VERSIONS_KEPT:
+            self.kept.popitem(last=False)
+
+    def kind(self, version: int | None) -> int | None:
+        """What a request to the other side says of a vector, which from then on has it."""
+        if version is None or version in self.kept:
+            return version
+        self.add(version, None)
+        return -version
 
 
 class Reply(NamedTuple):
