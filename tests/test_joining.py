@@ -71,7 +71,7 @@ def test_a_thousand_nodes_are_three_calls_deep() -> None:
         return 1 + max((depth(each) for each in led[number]), default=0)
 
     assert max(map(depth, led)) == 3
-    assert max(map(len, led.values())) == 2 * 15
+    assert max(map(len, led.values())) == 2 * 9
 
 
 def test_a_request_is_shared_by_weight() -> None:

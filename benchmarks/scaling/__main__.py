@@ -31,7 +31,7 @@ Examples:
   python -m benchmarks.scaling tune_configs/mnist.yaml --actors 8 --network 25
 """
 EXPECTED = (1, 3, 10, 30, 100, 300, 1000)
-FLAT = 10**9  # a fan-out that no cluster has: the driver talks to every node
+HEAVIER = (1, 10, 100)
 console = Console(stderr=True)
 
 
@@ -78,15 +78,20 @@ def expected(args: argparse.Namespace, rounds: list[list[Communication]], prices
     for count in EXPECTED:
         actors = count * args.expected_actors
         grown = [[each._replace(blocks=grown_blocks(each, rounds, actors)) for each in some] for some in rounds]
-        alone = sum(each.compute for each in grown[0])
-        tree, flat = (
-            predicted(grown, Machines(count, args.expected_actors, fan_out), prices)
-            for fan_out in (Machines(1, 1).fan_out, FLAT)
-        )
+        alone = statistics.median(sum(each.compute for each in some) for some in grown)
+        machines = Machines(count, args.expected_actors)
+        tree, flat = (predicted(grown, each, prices) for each in (machines, machines._replace(tree=False)))
+        heavier = {times: times * alone / predicted(scaled(grown, times), machines, prices) for times in HEAVIER}
         found.append(
             {"nodes": count, "actors": actors, "n": actors * block, "compute": alone, "tree": tree, "flat": flat}
+            | {"efficiency": heavier}
         )
     return found
+
+
+def scaled(rounds: list[list[Communication]], times: int) -> list[list[Communication]]:
+    """For a model that computes so many times as long, and sends the same."""
+    return [[each._replace(compute=times * each.compute) for each in some] for some in rounds]
 
 
 def grown_blocks(what: Communication, rounds: list[list[Communication]], actors: int) -> int:
@@ -102,13 +107,13 @@ def show(results: dict[str, Any]) -> list[Table]:
     for row in results["points"]:
         both = (1000 * row["measured"], 1000 * row["predicted"])
         check.add_row(str(row["nodes"]), *(f"{value:.1f}" for value in both), f"{both[0] / both[1]:.2f}")
-    for column in ("nodes", "actors", "n", "computing", "ms/round", "without the tree", "efficiency"):
+    spent = [f"computing/all, {times} x the computing" for times in HEAVIER]
+    for column in ("nodes", "actors", "n", "computing", "ms/round", "without the tree", *spent):
         far.add_column(column, justify="right")
     for row in results["expected"]:
         times = [f"{1000 * row[name]:.0f}" for name in ("compute", "tree", "flat")]
-        far.add_row(
-            *(str(row[name]) for name in ("nodes", "actors", "n")), *times, f"{row['compute'] / row['tree']:.2f}"
-        )
+        shares = [f"{share:.2f}" for share in row["efficiency"].values()]
+        far.add_row(*(str(row[name]) for name in ("nodes", "actors", "n")), *times, *shares)
     return [check, far]
 
 
@@ -118,7 +123,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     rows = results["expected"]
     for name, label, style in (
         ("tree", "tree of actors", "-"),
-        ("flat", "driver calls every node", "--"),
+        ("flat", "driver calls every actor", "--"),
         ("compute", "computing alone", ":"),
     ):
         axis.plot([row["nodes"] for row in rows], [1000 * row[name] for row in rows], style, marker="o", label=label)

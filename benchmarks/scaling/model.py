@@ -7,7 +7,7 @@ own blocks, then joins the answers in turn.
 
 from typing import NamedTuple
 
-from fedmbo_ray.backends.tree import FAN_OUT, members, weight
+from fedmbo_ray.backends.tree import members, weight
 
 
 class Communication(NamedTuple):
@@ -34,7 +34,7 @@ class Costs(NamedTuple):
 class Machines(NamedTuple):
     nodes: int
     actors: int  # on each
-    fan_out: int = FAN_OUT
+    tree: bool = True  # or the driver calls every actor
     cores: int | None = None  # that all share, if they are not real machines
 
     @property
@@ -43,7 +43,8 @@ class Machines(NamedTuple):
         return 1.0 if self.cores is None else max(1.0, self.nodes * self.actors / self.cores)
 
     def led(self) -> dict[int, list[int]]:
-        return members([str(node) for node in range(self.nodes) for _ in range(self.actors)], self.fan_out)
+        nodes = [str(node) for node in range(self.nodes) for _ in range(self.actors)]
+        return members(nodes) if self.tree else {}
 
 
 class Replay:

@@ -5,7 +5,9 @@ the driver. A request goes down this tree and its answer up, joined on the way: 
 makes a few calls for a communication, and receives a few vectors.
 """
 
-FAN_OUT = 16  # nodes that a leader, or the driver, talks to
+import math
+
+FAN_OUT = 16  # nodes that the driver, or a leader, talks to at most
 
 
 def members(nodes: list[str], fan_out: int = FAN_OUT) -> dict[int, list[int]]:
@@ -14,9 +16,12 @@ def members(nodes: list[str], fan_out: int = FAN_OUT) -> dict[int, list[int]]:
     for number, node in enumerate(nodes):
         by_node.setdefault(node, []).append(number)
     led = {first: rest for first, *rest in by_node.values()}
-    leaders = list(led)
-    while len(leaders) > fan_out:
-        groups = [leaders[start : start + fan_out] for start in range(0, len(leaders), fan_out)]
+    leaders, levels = list(led), 1
+    while fan_out**levels < len(leaders):
+        levels += 1
+    width = math.ceil(len(leaders) ** (1 / levels) - 1e-9)  # the same at every level
+    for _ in range(levels - 1):
+        groups = [leaders[start : start + width] for start in range(0, len(leaders), width)]
         for first, *rest in groups:
             led[first] = led[first] + rest
         leaders = [group[0] for group in groups]
