@@ -101,14 +101,20 @@ def grown_blocks(what: Communication, rounds: list[list[Communication]], actors:
 
 
 def show(results: dict[str, Any]) -> list[Table]:
-    check, far = Table(title="Measured here"), Table(title="Expected, one block per actor")
+    check, far = (
+        Table(title="Measured here"),
+        Table(
+            title="Expected, one block per actor",
+            caption="share: of computing, for models that compute so many times as long",
+        ),
+    )
     for column in ("nodes", "ms/round, measured", "by the model", "ratio"):
         check.add_column(column, justify="right")
     for row in results["points"]:
         both = (1000 * row["measured"], 1000 * row["predicted"])
         check.add_row(str(row["nodes"]), *(f"{value:.1f}" for value in both), f"{both[0] / both[1]:.2f}")
-    spent = [f"computing/all, {times} x the computing" for times in HEAVIER]
-    for column in ("nodes", "actors", "n", "computing", "ms/round", "without the tree", *spent):
+    spent = [f"share x{times}" for times in HEAVIER]
+    for column in ("nodes", "actors", "n", "computing", "ms/round", "no tree", *spent):
         far.add_column(column, justify="right")
     for row in results["expected"]:
         times = [f"{1000 * row[name]:.0f}" for name in ("compute", "tree", "flat")]

@@ -5,6 +5,7 @@ send and receive it, and 1/`network` seconds on the wire. An actor passes on wha
 own blocks, then joins the answers in turn.
 """
 
+from itertools import accumulate
 from typing import NamedTuple
 
 from fedmbo_ray.backends.tree import members, weight
@@ -69,7 +70,8 @@ class Replay:
     ) -> float:
         """When blocks `first` to `last` are done and joined by one who gets them `now`; `own`: it computes some."""
         weights = [1] * own + [self.weights[member] for member in members]
-        ends = [first + (last - first) * sum(weights[: i + 1]) // sum(weights) for i in range(len(weights))]
+        total = sum(weights)
+        ends = [first + (last - first) * so_far // total for so_far in accumulate(weights)]
         parts = list(zip([first, *ends], ends, strict=False))
         mine, others = (parts[0], parts[1:]) if own else ((first, first), parts)
         answers = []

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from ray.exceptions import ObjectLostError, RayActorError
@@ -75,7 +75,7 @@ def parts_of(reply: Reply, arrays: Arrays) -> Iterator[Part]:
 
 def shares(request: Request, blocks: Arrays, weights: list[int]) -> list[tuple[Request, Arrays]]:
     """Neighbouring blocks for each, as many as its weight asks for."""
-    ends = [len(request.numbers) * sum(weights[: i + 1]) // sum(weights) for i in range(len(weights))]
+    ends = [len(request.numbers) * so_far // sum(weights) for so_far in accumulate(weights)]
     width = 2 + request.rows
     return [
         (request._replace(numbers=request.numbers[start:end]), blocks[width * start : width * end])
