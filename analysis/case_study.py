@@ -26,7 +26,8 @@ def column(study: Study, axes: list[Any], label: Labels) -> None:
         for number, each in enumerate(shown):
             band(axis, each, number)
         start = min(np.quantile(each.values.mean(0), 0.02) for each in shown)  # what comes before is no news
-        axis.set(xlabel=AXES[x], ylabel="test accuracy", ylim=(start, 1.0))
+        end = min(3 * common(shown), max(each.budgets[-1] for each in shown))  # where most can be compared
+        axis.set(xlabel=AXES[x], ylabel="test accuracy", xlim=(0, end), ylim=(start, 1.0))
 
 
 def draw(study: Study, label: Labels) -> plt.Figure:
