@@ -73,12 +73,13 @@ def nodes() -> list[str]:
 
 def expected(args: argparse.Namespace, rounds: list[list[Communication]], prices: Costs, block: int) -> list[Any]:
     """A block for each actor on ever more nodes: computing stays the same, everything else grows."""
+    rounds = [sorted(rounds, key=Replay(Machines(1, 1), prices).round)[len(rounds) // 2]]  # one that is typical
     prices = prices._replace(network=args.network * 1e9 / 8)
     found = []
     for count in EXPECTED:
         actors = count * args.expected_actors
         grown = [[each._replace(blocks=grown_blocks(each, rounds, actors)) for each in some] for some in rounds]
-        alone = statistics.median(sum(each.compute for each in some) for some in grown)
+        alone = sum(each.compute for each in grown[0])
         machines = Machines(count, args.expected_actors)
         tree, flat = (predicted(grown, each, prices) for each in (machines, machines._replace(tree=False)))
         heavier = {times: times * alone / predicted(scaled(grown, times), machines, prices) for times in HEAVIER}
