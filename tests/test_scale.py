@@ -9,12 +9,12 @@ from tasks import tiny_config
 
 from fedmbo_ray.building import build_federation, build_task
 from fedmbo_ray.experiment import in_process
-from fedmbo_ray.problems import quadratic
+from fedmbo_ray.problems import population
 from fedmbo_ray.rng import stream
 
 
 def test_rounds_do_not_get_slower_or_larger_with_m(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quadratic, "MOST_STORED", 0)  # few clients would be stored, and faster for it
+    monkeypatch.setattr(population, "MOST_STORED", 0)  # few clients would be stored, and faster for it
     sizes, seconds, memory = (100, 1_000_000), {}, {}
     runs = {}
     for m in sizes:
