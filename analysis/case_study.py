@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from analysis.claims import Claim
-from analysis.learning import AXES, Curves, band, common, curves, orderings
+from analysis.learning import AXES, Curves, band, common, curves, orderings, worth_seeing
 from analysis.reading import Study, Trial
 from analysis.style import panels, plt, shared_legend
 
@@ -25,8 +23,7 @@ def column(study: Study, axes: list[Any], label: Labels) -> None:
         shown = found(study, x, label)
         for number, each in enumerate(shown):
             band(axis, each, number)
-        start = min(np.quantile(each.values.mean(0), 0.02) for each in shown)  # what comes before is no news
-        end = min(3 * common(shown), max(each.budgets[-1] for each in shown))  # where most can be compared
+        start, end = worth_seeing(shown)
         axis.set(xlabel=AXES[x], ylabel="test accuracy", xlim=(0, end), ylim=(start, 1.0))
 
 

@@ -85,6 +85,12 @@ def orderings(
     return claims
 
 
+def worth_seeing(shown: list[Curves]) -> tuple[float, float]:
+    """How high curves get that grow from the ground, and how far most can be compared: where axes may begin and end."""
+    start = min(np.quantile(each.values.mean(0), 0.02) for each in shown)
+    return float(start), min(3 * common(shown), max(each.budgets[-1] for each in shown))
+
+
 def common(found: list[Curves]) -> float:
     """The budget that all have used."""
     return float(min(each.budgets[-1] for each in found))

@@ -1,9 +1,9 @@
 """Figure 3: pairs of hypergradient estimator and lower solver, each at its best step sizes."""
 
 from analysis.claims import Claim
-from analysis.learning import AXES, Curves, band, common, curves, orderings
+from analysis.learning import AXES, Curves, band, common, curves, orderings, worth_seeing
 from analysis.reading import Study, Trial
-from analysis.style import panels, plt, shared_legend
+from analysis.style import panels, plain_values, plt, shared_legend
 
 SWEEPS = ("comparison",)
 ESTIMATORS = {"phe": "PHE", "ihgp": "IHGP"}
@@ -46,10 +46,17 @@ def claims(study: Study) -> list[Claim]:
 def draw(study: Study) -> plt.Figure:
     figure, axes = panels(3)
     for axis, (x, y) in zip(axes, PANELS, strict=True):
-        for number, each in enumerate(found(study, x, y).values()):
+        shown = list(found(study, x, y).values())
+        for number, each in enumerate(shown):
             band(axis, each, number)
-        axis.set(xlabel=AXES[x], ylabel="upper loss" if y == "upper_loss" else "test accuracy")
-        axis.set_yscale("log" if y == "upper_loss" else "linear")
+        start, end = worth_seeing(shown)
+        if y == "test_accuracy":
+            axis.set(xlabel=AXES[x], ylabel="test accuracy", xlim=(0, end), ylim=(start, 1.0))
+        else:  # a pair that explodes on some seeds leaves the picture
+            means = [each.values.mean(0) for each in shown]
+            limits = (0.8 * min(mean.min() for mean in means), 1.2 * max(mean[0] for mean in means))
+            axis.set(xlabel=AXES[x], ylabel="upper loss", xlim=(0, end), yscale="log", ylim=limits)
+            plain_values(axis)
     shared_legend(figure, axes[0])
     return figure
 
@@ -57,5 +64,6 @@ def draw(study: Study) -> plt.Figure:
 def caption(study: Study) -> str:
     return (
         "Label-sorted split over 100 clients, 10 per communication, T = 5; every pair at the step sizes that were best "
-        "for it among equally many. Mean and standard deviation over seeds."
+        "for it among equally many. Mean and standard deviation over seeds; a pair that explodes on some seeds leaves "
+        "the picture."
     )

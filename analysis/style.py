@@ -55,6 +55,12 @@ def plain_ticks(axis: plt.Axes) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
 
 
+def plain_values(axis: plt.Axes) -> None:
+    """Numbers without powers on a logarithmic axis that spans little."""
+    for set_formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+        set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def legend_below(axis: plt.Axes) -> None:
     """Beside no line; the figure gets as much higher."""
     _, labels = axis.get_legend_handles_labels()
