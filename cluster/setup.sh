@@ -8,7 +8,7 @@ if test "$(cat .venv/installed 2>/dev/null)" != "$wanted"; then
     .venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
     echo "$wanted" > .venv/installed
 fi
-mkdir -p ~/work ~/.local/bin
+mkdir -p ~/fedmbo-work ~/.local/bin
 # `ray exec` and `ray down` look for it on the login shell's path.
 printf '#!/bin/sh\n. "%s/cluster/environment.sh"\nexec "%s/.venv/bin/ray" "$@"\n' "$PWD" "$PWD" > ~/.local/bin/ray
 chmod +x ~/.local/bin/ray

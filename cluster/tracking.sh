@@ -4,8 +4,8 @@ set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 port=${MLFLOW_TRACKING_URI##*:}
 if ! (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    cd ~/work
+    cd ~/fedmbo-work
     MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false setsid nohup python -m mlflow server --host 127.0.0.1 --port "$port" \
-        --backend-store-uri "sqlite:///$HOME/work/mlflow.db" --artifacts-destination "$HOME/work/mlartifacts" \
+        --backend-store-uri "sqlite:///$HOME/fedmbo-work/mlflow.db" --artifacts-destination "$HOME/fedmbo-work/mlartifacts" \
         > mlflow.log 2>&1 < /dev/null &
 fi

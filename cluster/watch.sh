@@ -3,7 +3,7 @@
 # has gone, all else that the cluster has started here goes too.  cluster/watch.sh begin | end
 set -uo pipefail
 . "$(dirname "$0")/environment.sh"
-watcher=~/work/.watcher
+watcher=~/fedmbo-work/.watcher
 if test -s "$watcher"; then
     kill -- "-$(cat "$watcher")" 2> /dev/null
     rm "$watcher"

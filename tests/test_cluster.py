@@ -155,19 +155,19 @@ def knocks(host: Host, address: str, port: int) -> bool:
 
 def run_and_kill(cluster: Cluster, victim: Host) -> str:
     """Submit the sweep, and pull the plug of a host that computes; returns the sweep's folder on the head."""
-    cluster.head.run("bash", "-c", "cat > ~/work/a.yaml", input=SWEEP)
-    job = "bash -c 'cd ~/work && python -m fedmbo_ray.tune a.yaml --out sweeps/a'"
+    cluster.head.run("bash", "-c", "cat > ~/fedmbo-work/a.yaml", input=SWEEP)
+    job = "bash -c 'cd ~/fedmbo-work && python -m fedmbo_ray.tune a.yaml --out sweeps/a'"
     cluster.execute(f"ray job submit --no-wait --submission-id a -- {job}")
     seen: set[str] = set()
     wait_for("actors on all hosts", lambda: seen.update(where(cluster)["actors"]) or len(seen) == 4, 200)
-    here = f"grep -l {victim.name}/ ~/work/sweeps/a/trials/*/system.jsonl | xargs -n 1 dirname"
+    here = f"grep -l {victim.name}/ ~/fedmbo-work/sweeps/a/trials/*/system.jsonl | xargs -n 1 dirname"
     saved = f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.pt; done 2> /dev/null"
     wait_for("checkpoint of a trial on the victim", lambda: cluster.on_head(saved), 120)
     assert victim.address in where(cluster)["actors"]
     victim.kill()
     status = wait_for("end of the sweep", lambda: ended(cluster.on_head("ray job status a 2>&1")), 400)
     assert status == "succeeded", cluster.on_head("ray job logs a 2>&1")[-4000:]
-    return "~/work/sweeps/a"
+    return "~/fedmbo-work/sweeps/a"
 
 
 def ended(said: str) -> str:
