@@ -8,6 +8,8 @@ before passing anything on: fewer vectors travel, and the bits stay the same.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Part(NamedTuple):
     """What `size` blocks from number `first` on return, fewer at the end. Tensors; arrays on their way."""
@@ -20,8 +22,13 @@ class Part(NamedTuple):
 
 def beside(left: Part, right: Part) -> Part:
     """Two neighbours as one."""
-    sums = tuple([a + b for a, b in zip(left.sums, right.sums, strict=True)])
+    sums = tuple([plus(a, b) for a, b in zip(left.sums, right.sums, strict=True)])
     return Part(left.first, 2 * left.size, sums, left.rows + right.rows)
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum, an array even if it has no dimension."""
+    return np.add(a, b, out=np.empty_like(a)) if isinstance(a, np.ndarray) else a + b
 
 
 class Joined:

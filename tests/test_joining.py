@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedmbo_ray.backends.messages import Arrays
 from fedmbo_ray.backends.requests import Request, packed, parts_of, shares
 from fedmbo_ray.backends.tree import members, weight
-from fedmbo_ray.joining import Joined, Part
+from fedmbo_ray.joining import Joined, Part, beside
 
 
 def leaf(number: int) -> Part:
@@ -41,6 +41,13 @@ def test_the_order_of_arrival_and_who_joins_do_not_matter(total: int, random) ->
     size = 1 << (total - 1).bit_length()
     assert np.array_equal(joined.whole.sums[0], by_halves(0, size, total))
     assert [int(row[0][0]) for row in joined.whole.rows] == numbers
+
+
+def test_a_number_stays_an_array() -> None:
+    one, two = (Part(number, 1, (np.array(2.5),), ((),)) for number in range(2))
+    (total,) = beside(one, two).sums
+    assert isinstance(total, np.ndarray)
+    assert total == 5.0
 
 
 def test_neighbours_travel_as_one() -> None:
