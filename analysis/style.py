@@ -56,9 +56,9 @@ def plain_ticks(axis: plt.Axes) -> None:
 
 
 def plain_values(axis: plt.Axes) -> None:
-    """Numbers without powers on a logarithmic axis that spans little."""
+    """1, 2, 5 without powers on a logarithmic axis that spans little."""
     for set_formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-        set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        set_formatter(FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "125" else ""))
 
 
 def legend_below(axis: plt.Axes) -> None:
