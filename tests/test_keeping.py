@@ -70,7 +70,7 @@ def test_of_two_copies_the_older_is_refused(home: Home, tmp_path: Path) -> None:
         first.send()
 
 
-def test_of_a_file_that_has_grown_only_the_end_is_sent(tmp_path: Path) -> None:
+def test_of_a_file_that_has_grown_only_the_end_is_sent(cluster: None, tmp_path: Path) -> None:
     sent = []
 
     class Listening(Keeper):
