@@ -1,9 +1,6 @@
-"""python -m analysis.conclusions STUDY ...: what came out of studies that MLflow has, with figures and a verdict."""
+"""What came out of a study that MLflow has: claims, figures and a verdict."""
 
-import argparse
 import json
-import os
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -23,8 +20,9 @@ from analysis import (
     variance,
 )
 from analysis.claims import Claim, Table, verdict
-from analysis.reading import Store, Study
+from analysis.reading import Study
 from analysis.style import save
+from fedmbo_ray.checkpoints import FolderDamaged, write_atomically
 
 FIGURES: dict[str, list[ModuleType]] = {
     "linear_speedup": [variance, speedup, horizon, rounds, mnist_speedup],
@@ -81,16 +79,21 @@ class Conclusion(NamedTuple):
         folder.mkdir(parents=True, exist_ok=True)
         fields = {**self._asdict(), "status": self.status, "claims": [claim._asdict() for claim in self.claims]}
         fields["tables"] = [table._asdict() for table in self.tables]
-        (folder / VERDICT).write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(folder / VERDICT, f"{json.dumps(fields, indent=1, ensure_ascii=False)}\n".encode())
 
 
 def read(folder: Path) -> Conclusion:
     """What was concluded before, beside its figures."""
-    fields = json.loads((folder / VERDICT).read_text())
-    del fields["status"]
-    fields["claims"] = [Claim(**claim) for claim in fields["claims"]]
-    fields["tables"] = [Table(**table) for table in fields["tables"]]
-    return Conclusion(**fields)
+    try:
+        fields = json.loads((folder / VERDICT).read_text())
+        del fields["status"]
+        fields["claims"] = [Claim(**claim) for claim in fields["claims"]]
+        fields["tables"] = [Table(**table) for table in fields["tables"]]
+        return Conclusion(**fields)
+    except (ValueError, KeyError, TypeError):
+        raise FolderDamaged(
+            f"{folder / VERDICT} is not what a report has written; without it, {folder} is left out"
+        ) from None
 
 
 def conclude(study: Study, folder: Path) -> Conclusion:
@@ -121,27 +124,3 @@ def conclude(study: Study, folder: Path) -> Conclusion:
     )
     conclusion.write(folder)
     return conclusion
-
-
-def tracking_uri() -> str:
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').absolute()}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.conclusions", description=__doc__)
-    parser.add_argument("names", nargs="+", choices=FIGURES, metavar="STUDY")
-    parser.add_argument("--scale", help="of the studies; by default the newest of any")
-    parser.add_argument("--out", type=Path, default=Path("figures"))
-    args = parser.parse_args()
-    store = Store(tracking_uri())
-    for name in args.names:
-        known = store.identities(name, args.scale)
-        if not known:
-            print(f"error: {store.uri} has no study {name!r}", file=sys.stderr)
-            return 2
-        print(conclude(store.study(name, known[-1]), args.out / name).text())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

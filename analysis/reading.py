@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.tracking.experiment import make_client
+
 Values = NDArray[np.float64]
+FILE = "sqlite:///"
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,11 @@ class Store:
     """The studies that a tracking server, or file, has."""
 
     def __init__(self, uri: str) -> None:
-        from mlflow import MlflowClient
-
-        self.uri, self.client = uri, MlflowClient(uri)
+        if uri.startswith(FILE) and not Path(uri.removeprefix(FILE)).exists():
+            raise ConfigError(
+                f"no MLflow at {uri}; run a study (python -m fedmbo_ray.study), or set $MLFLOW_TRACKING_URI"
+            )
+        self.uri, self.client = uri, make_client(uri)
 
     @cached_property
     def names(self) -> dict[str, str]:

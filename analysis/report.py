@@ -1,19 +1,30 @@
-"""python -m analysis.report [--scale SCALE] [--out DIR]: all studies that MLflow has, on one self-contained page.
+"""python -m analysis.report: all studies that MLflow has, on one self-contained page."""
 
-Studies that only the folder has, from an earlier report, stay in it.
-"""
-
-import argparse
 import sys
 from pathlib import Path
 
 from analysis import case_study, clients, heterogeneity, participation
-from analysis.conclusions import FIGURES, VERDICT, Conclusion, conclude, read, tracking_uri
+from analysis.conclusions import FIGURES, VERDICT, Conclusion, conclude, read
 from analysis.page import page
 from analysis.reading import Store, Study
 from analysis.style import panels, save
+from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.command import Parser, guarded
+from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.studies import SCALES
+from fedmbo_ray.tracking.experiment import tracking_uri
 
 COLUMNS = (heterogeneity, clients, participation)
+
+HELP = """
+MLflow is the one that $MLFLOW_TRACKING_URI names, or mlflow.db here. Studies that only the folder has, from an earlier
+report, stay in it.
+
+Examples:
+  python -m analysis.report
+  python -m analysis.report --scale standard --out analysis/results
+"""
 
 
 def figure_2(studies: dict[str, Study], folder: Path) -> None:
@@ -60,23 +71,32 @@ def make(store: Store, scale: str | None, out: Path) -> list[Conclusion]:
         conclude(study, figures / name)
     figure_2(studies, figures)
     found = [read(figures / name) for name in FIGURES if (figures / name / VERDICT).exists()]
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.html").write_text(page(found, figures))
-    (out / "README.md").write_text(summary(found))
+    if not found:
+        scales = f"of scale {scale}" if scale else "in it"
+        raise ConfigError(f"MLflow at {store.uri} has no study {scales}; run one with python -m fedmbo_ray.study")
+    write_atomically(out / "report.html", page(found, figures).encode())
+    write_atomically(out / "README.md", summary(found).encode())
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=__doc__)
-    parser.add_argument("--scale", help="of the studies; by default the newest of any")
-    parser.add_argument("--out", type=Path, default=Path("report"))
-    args = parser.parse_args()
-    found = make(Store(tracking_uri()), args.scale, args.out)
-    if not found:
-        print(f"error: {tracking_uri()} has no study; run one with python -m fedmbo_ray.study", file=sys.stderr)
-        return 2
-    print(f"wrote {args.out / 'report.html'}: {', '.join(f'{each.study} {each.status}' for each in found)}")
-    return 0
+def main(words: list[str] | None = None) -> int:
+    parser = Parser("analysis.report", "All studies that MLflow has, on one self-contained page.", HELP)
+    parser.add_argument("--scale", choices=SCALES, help="of the studies; by default the newest of any")
+    parser.add_argument("--out", type=Path, default=Path("report"), help="the report's folder (default: report)")
+
+    def work() -> int:
+        args, uri = parser.parse_args(words), tracking_uri()
+        store = Store(uri)
+        from mlflow.exceptions import MlflowException
+
+        try:
+            found = make(store, args.scale, args.out)
+        except MlflowException as error:
+            raise RunFailed(f"MLflow at {uri} can't be read: {error}") from None
+        print(f"wrote {args.out / 'report.html'}: {', '.join(f'{each.study} {each.status}' for each in found)}")
+        return 0
+
+    return guarded(work, lambda: "")
 
 
 if __name__ == "__main__":

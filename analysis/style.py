@@ -1,5 +1,6 @@
 """One look for all figures: colours that the colour-blind can tell apart, readable at column width."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ matplotlib.use("Agg")
 from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from fedmbo_ray.checkpoints import write_atomically
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]  # Okabe and Ito
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
@@ -79,6 +82,12 @@ def shared_legend(figure: plt.Figure, axis: plt.Axes) -> None:
 def save(figure: plt.Figure, folder: Path, name: str) -> None:
     """As PNG and as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / f"{name}.png", metadata={"Software": None})
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    for kind, own in ("png", "Software"), ("svg", "Date"):
+        write_atomically(folder / f"{name}.{kind}", drawn(figure, kind, {own: None}))
     plt.close(figure)
+
+
+def drawn(figure: plt.Figure, kind: str, metadata: dict[str, None] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=metadata)
+    return buffer.getvalue()

@@ -10,14 +10,12 @@ from pathlib import Path
 
 from fedmbo_ray.command import Parser, guarded
 from fedmbo_ray.registry import ConfigError, choices
-from fedmbo_ray.studies import STUDIES, Plan, StudyFolder
+from fedmbo_ray.studies import SCALES, STUDIES, Plan, StudyFolder
 from fedmbo_ray.sweeps.config import STANDARD, Sweep
 from fedmbo_ray.tracking.experiment import Experiment
 from fedmbo_ray.tracking.following import insist
 from fedmbo_ray.tracking.study import StudyRun
 from fedmbo_ray.tune import check_metric, continued_with, nodes, require_place, run_and_record
-
-SCALES = ("smoke", STANDARD, "paper")
 
 HELP = f"""
 Studies:

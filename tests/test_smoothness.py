@@ -36,7 +36,8 @@ def test_auto_measures_often_at_first_and_never_falls() -> None:
         scales.append(float(scale))
         asked += [k] if clients.federation.meter.communications else []
     assert asked == [0, 1, 2, 4, 6, 8, 12, 16, 18]
-    assert scales == sorted(scales) and len(set(scales)) > 1
+    assert scales == sorted(scales)
+    assert len(set(scales)) > 1
 
 
 def test_auto_keeps_a_larger_one_and_raises_a_smaller_one() -> None:

@@ -17,25 +17,36 @@ ENVIRONMENT = {  # a server that is away is to be found out soon; we try again o
 }
 
 
-def default_uri() -> str:
-    return f"sqlite:///{Path('mlflow.db').absolute()}"
+def tracking_uri() -> str:
+    """Where MLflow is, where nothing else is said."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').absolute()}"
+
+
+def prepare() -> None:
+    """Before MLflow is imported."""
+    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+
+
+def make_client(uri: str) -> Any:
+    prepare()
+    from mlflow import MlflowClient  # takes seconds to import
+
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
+    return MlflowClient(uri)
 
 
 class Experiment:
     """Every method may fail, and be called again."""
 
     def __init__(self, name: str, uri: str | None) -> None:
-        os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
-        self.name, self.uri = name, uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
+        prepare()
+        self.name, self.uri = name, uri or tracking_uri()
         self.client: Any = None
         self.pages = Pages("")
 
     def connect(self) -> None:
-        from mlflow import MlflowClient  # takes seconds to import
-
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
-        self.client = self.client or MlflowClient(self.uri)
+        self.client = self.client or make_client(self.uri)
         found = self.client.get_experiment_by_name(self.name)
         self.pages = Pages(found.experiment_id if found is not None else self._create())
 
