@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmbo_ray.checkpoints import write_atomically
+from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, read_yaml
 from fedmbo_ray.registry import ConfigError
 from fedmbo_ray.sweeps.config import STANDARD, Sweep, SweepFields, make_sweep, read_sweep
@@ -64,13 +65,15 @@ class Plan:
     def best(self, name: str, *by: str) -> list[dict[str, Any]]:
         """The configs of the best points of a sweep that was run: of each combination of the keys `by`, one."""
         folder = self.folder.sweep(name)
+        if not folder.has_sweep():
+            raise ConfigError(f"the sweep {name} must be run before those that build on it")
         found: dict[tuple[str, ...], Standing] = {}
         sweep = make_sweep(read_yaml(folder.sweep_file))
         for trial in ranked(folder, sweep.tune):
             found.setdefault(tuple(map(str, (trial.point.get(path) for path in by))), trial)
         missing = [trial.label for trial in found.values() if trial.score is None]
         if missing or not found:
-            raise ConfigError(f"no trial of {name} has a score: {', '.join(missing) or 'none was run'}")
+            raise RunFailed(f"no trial of {name} has a score: {', '.join(missing) or 'none was run'}")
         return [sweep.config(trial.point).resolved() for trial in sorted(found.values(), key=attrgetter("name"))]
 
 
@@ -87,17 +90,19 @@ class Study(NamedTuple):
     """A question, and the sweeps that answer it: each is run before the next is asked for."""
 
     question: str
+    parts: tuple[str, ...]  # names of the sweeps
     sweeps: Callable[[Plan], Sweeps]
 
 
-def files(*names: str) -> Callable[[Plan], Sweeps]:
+def files(question: str, *names: str) -> Study:
     """Sweeps that are known beforehand."""
 
     def sweeps(plan: Plan) -> Sweeps:
-        for name in names:
-            yield name.rpartition("/")[2], plan.read(f"studies/{name}")
+        for part, name in zip(parts, names, strict=True):
+            yield part, plan.read(f"studies/{name}")
 
-    return sweeps
+    parts = tuple(name.rpartition("/")[2] for name in names)
+    return Study(question, parts, sweeps)
 
 
 def estimators(plan: Plan) -> Sweeps:
@@ -124,14 +129,22 @@ LINEAR_SPEEDUP = (
 )
 
 STUDIES = {
-    "linear_speedup": Study(
+    "linear_speedup": files(
         "Does FedMBO need n times fewer rounds with n times the clients per communication, and which methods do not?",
-        files(*(f"linear_speedup/{name}" for name in LINEAR_SPEEDUP)),
+        *(f"linear_speedup/{name}" for name in LINEAR_SPEEDUP),
     ),
-    "heterogeneity": Study("What does it cost FedMBO that clients have different data?", files("heterogeneity")),
-    "clients": Study("Does FedMBO learn faster in a larger federation, a tenth of it at a time?", files("clients")),
-    "participation": Study("What does a larger share of clients per communication buy?", files("participation")),
-    "estimators": Study("Which hypergradient estimator goes best with which lower solver?", estimators),
-    "methods": Study("Which method learns most for the same communications, floats and samples?", methods),
-    "theory": Study("Which of the paper's bounds hold as printed?", files("theory/estimator", "theory/inner")),
+    "heterogeneity": files("What does it cost FedMBO that clients have different data?", "heterogeneity"),
+    "clients": files("Does FedMBO learn faster in a larger federation, a tenth of it at a time?", "clients"),
+    "participation": files("What does a larger share of clients per communication buy?", "participation"),
+    "estimators": Study(
+        "Which hypergradient estimator goes best with which lower solver?",
+        (*(f"tuning_{lower}" for lower in LOWER), "comparison"),
+        estimators,
+    ),
+    "methods": Study(
+        "Which method learns most for the same communications, floats and samples?",
+        (*(f"tuning_{method}" for method in METHODS), "comparison"),
+        methods,
+    ),
+    "theory": files("Which of the paper's bounds hold as printed?", "theory/estimator", "theory/inner"),
 }

@@ -47,6 +47,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     unknown = next((name for name in args.names if name not in STUDIES), None)
     if unknown is not None or not names:
         raise ConfigError(f"unknown study {unknown or ''!r}; {choices(unknown or '', [*STUDIES, 'all'])}")
+    for name in args.names:
+        parts = list(STUDIES[name].parts)
+        wrong = next((part for part in args.only if part not in parts), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"--only must name sweeps of the study {name}, but got {wrong!r}; {choices(wrong, parts)}"
+            )
     if args.out is not None and len(args.names) > 1:
         raise ConfigError(f"--out is for one study, but got {', '.join(args.names)}")
     return args
@@ -70,15 +77,15 @@ def folder_of(args: argparse.Namespace, name: str) -> StudyFolder:
 
 def run_study(name: str, folder: StudyFolder, args: argparse.Namespace, command: str) -> bool:
     """Run what is left of a study, and conclude it; returns whether no trial has failed, and nothing certified."""
-    run, wanted, failed, uri = StudyRun(name, folder, command), set(args.only), 0, None
+    run, wanted, failed, uri = StudyRun(name, folder, command), set(args.only or STUDIES[name].parts), 0, None
     for part, planned in STUDIES[name].sweeps(Plan(folder, args.scale, args.overrides)):
-        if not args.only or part in args.only:
+        if part in wanted:
             folder.begin(args.scale)
             print(f"{name}: {part}", file=sys.stderr, flush=True)
             failed += run_part(run, part, in_experiment(planned, name))
             wanted, uri = wanted - {part}, planned.tune.tracking_uri
-    if wanted:
-        raise ConfigError(f"--only must name sweeps of the study {name}, but got {', '.join(wanted)}")
+        if not wanted:  # what comes later may build on sweeps that were not asked for
+            break
     return conclude(run, uri) and not failed
 
 

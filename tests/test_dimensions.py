@@ -89,6 +89,8 @@ def test_labels_are_as_short_as_can_be() -> None:
         (["algorithm.step_size={grid: []}"], "must be a list of values"),
         (["algorithm.step_size={grid: [0.1, 0.1]}"], "each value once"),
         (["algorithm.step_size={grid: [0.1, -1]}"], "greater than 0, but got -1"),
+        (["algorithm.step_size={quniform: [0.05, 0.95, 0.2]}"], "bounds must be multiples of the quantum"),
+        (["algorithm.step_size={qloguniform: [0.01, 1, 0.1]}"], "bounds must be multiples of the quantum"),
         (["clients.cohort_size={randint: [1, 20.5]}"], "whole bounds"),
         (["clients.cohort_size={randint: [0, 20]}"], "greater than or equal to 1, but got 0"),
         (["tune.search=grid", "algorithm.step_size={uniform: [0.1, 0.2]}"], "goes through lists"),

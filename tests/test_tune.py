@@ -24,7 +24,7 @@ from fedmbo_ray.datasets import data_root, load
 from fedmbo_ray.experiment import run
 from fedmbo_ray.loading import changed, read_config, read_yaml
 from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep
-from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
 from fedmbo_ray.sweeps.ranking import ranked
 from fedmbo_ray.tracking.following import Following
 from fedmbo_ray.tracking.tracker import Tracker
@@ -365,6 +365,40 @@ def test_every_search_and_scheduler_runs_and_is_done_when_it_is_done(cluster, tm
     before = digests(folder)
     _, again = run_on(cluster, tmp_path / "a", *words)
     assert digests(again) == before
+
+
+def test_a_point_may_be_proposed_more_than_once(cluster, tmp_path: Path) -> None:
+    words = ("algorithm.step_size={choice: [0.01, 0.02]}", "tune.search=optuna", "tune.samples=4")
+    sweep, folder = run_on(cluster, tmp_path / "a", *words)
+    trials, before = ranked(folder, sweep.tune), digests(folder)
+    assert [each.status for each in trials] == ["finished"] * 4
+    assert len({str(each.point) for each in trials}) <= 2
+    _, again = run_on(cluster, tmp_path / "a", *words)
+    assert digests(again) == before
+
+
+def test_a_trial_has_diverged_when_all_its_seeds_have_ended(tmp_path: Path) -> None:
+    trial = TrialFolder(tmp_path / "00000", seeds=3)
+    trial.begin({})
+    for seed, status in enumerate(("finished", "diverged", "finished")):
+        assert trial.status == "running"
+        folder = trial.run(seed)
+        folder.path.mkdir()
+        folder.append({"round": 0})
+        assert trial.status == "running"
+        folder.append({"round": 1, "status": status})
+    assert trial.status == "diverged"
+
+
+def test_the_best_trial_is_marked_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep, folder = by_hand(tmp_path / "sweeps/hand", "algorithm.step_size={grid: [0.01, 0.02]}")
+    tracker = Tracker(sweep, folder, "a test")
+    tracker.update()
+    for best in "00000", "00001":
+        tracker._mark_best(folder.trial(best))
+        marked = tracker.experiment.runs("tags.best = 'yes'")
+        assert [run.data.tags["trial"] for run in marked] == [best]
 
 
 def test_trials_that_diverge_or_raise_do_not_stop_the_others(cluster, tmp_path: Path) -> None:

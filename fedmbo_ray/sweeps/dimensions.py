@@ -68,6 +68,8 @@ def dimension(path: str, kind: str, given: Any) -> Dimension:
         bounds = tuple(int(value) for value in bounds)
     if not all(map(math.isfinite, bounds)) or not bounds[0] < bounds[1] or min(bounds[2:], default=1) <= 0:
         raise ConfigError(f"`low < high` must hold, and quantum > 0, but got {given!r}", *keys)
+    if kind.startswith("q") and any(abs(bound / bounds[2] - round(bound / bounds[2])) > 1e-9 for bound in bounds[:2]):
+        raise ConfigError(f"bounds must be multiples of the quantum, but got {given!r}", *keys)
     if "log" in kind and bounds[0] <= 0:
         raise ConfigError(f"`low > 0` must hold on a logarithmic scale, but got {given!r}", *keys)
     return Dimension(path, kind, bounds)

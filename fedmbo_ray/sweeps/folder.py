@@ -62,10 +62,10 @@ class TrialFolder:
         ending = read_json(self.ending_file)
         if ending is not None:
             return ending["status"]
-        statuses = [last.get("status") for last in self.lasts()]
-        if "diverged" in statuses:
-            return "diverged"
-        return "finished" if statuses == ["finished"] * self.seeds else "running"
+        statuses = [last["status"] for last in self.lasts() if "status" in last]
+        if len(statuses) < self.seeds:
+            return "running"
+        return "diverged" if "diverged" in statuses else "finished"
 
     @property
     def done(self) -> bool:

@@ -1,5 +1,7 @@
 """Where the points of a sweep come from: all known beforehand, or proposed one after the other."""
 
+import json
+from collections import Counter
 from typing import Annotated, Any, Protocol
 
 from fedmbo_ray.registry import Component, ConfigError, Registry, settings
@@ -55,8 +57,21 @@ class Optuna:
     def proposer(self, space: dict[str, Any], mode: str, seed: int, known: list[dict[str, Any]]) -> Any:
         from ray.tune.search.optuna import OptunaSearch
 
+        proposed: Counter[str] = Counter()
+
+        class Counting(OptunaSearch):
+            """Says with every point how often it was proposed before."""
+
+            def suggest(self, trial_id: str) -> Any:
+                config = super().suggest(trial_id)
+                if not isinstance(config, dict):
+                    return config
+                point = json.dumps(config["point"], sort_keys=True)
+                proposed[point] += 1
+                return {**config, "before": proposed[point] - 1}
+
         # With the seed alone it would make the proposals that are known already once more.
-        return OptunaSearch(space, "score", mode, points_to_evaluate=known or None, seed=seed + len(known))
+        return Counting(space, "score", mode, points_to_evaluate=known or None, seed=seed + len(known))
 
 
 SEARCHES = Registry("search", "searches", ("points", "proposer"), {"grid": Grid, "random": Random, "optuna": Optuna})

@@ -38,7 +38,7 @@ PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still hold
 def run_trial(config: dict[str, Any], plain: dict[str, Any], home: Home, numbers: list[int] | None) -> None:
     """Called by Ray Tune in a process of its own, with the point that it has chosen for this trial."""
     sweep, point = make_sweep(plain), config["point"]
-    name = trial_name(tune.get_context().get_trial_id(), point, numbers)
+    name = trial_name(tune.get_context().get_trial_id(), config, numbers)
     if sweep.tune.scheduler.copies and not home.seen():
         raise RunFailed(
             "with a scheduler whose trials copy each other, the sweep's folder must be on storage that all nodes see, "
@@ -89,14 +89,15 @@ def system_figures() -> dict[str, float]:
     }
 
 
-def trial_name(trial_id: str, point: Point, numbers: list[int] | None) -> str:
+def trial_name(trial_id: str, config: dict[str, Any], numbers: list[int] | None) -> str:
     """The name of a trial's folder: its number among the points or, where they have none, a digest of its point.
 
     Tune calls its trials <some letters>_00000, …_00001 and so on; `numbers` are those of our points.
     """
     if numbers is not None:
         return numbered(numbers[int(trial_id.rpartition("_")[2])])
-    return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(json.dumps(config["point"], sort_keys=True).encode()).hexdigest()[:10]
+    return f"{digest}-{config['before']}" if config["before"] else digest
 
 
 def numbered(number: int) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 from fedmbo_ray.driver import in_cluster, start_ray
 from fedmbo_ray.sweeps.config import Sweep
 from fedmbo_ray.sweeps.dimensions import LISTS, Dimension, Point
-from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
+from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.keeping import Home, home_of
 from fedmbo_ray.sweeps.progress import SweepProgress
 from fedmbo_ray.sweeps.trial import numbered, run_trial, trial_name
@@ -58,7 +58,7 @@ def left(sweep: Sweep, folder: SweepFolder, points: list[Point]) -> dict[int, Po
 
 def remaining(sweep: Sweep, folder: SweepFolder) -> int:
     """How many trials a search that proposes points is still to run."""
-    return sweep.tune.samples - sum(trial.status in STATUSES for trial in folder.trials())
+    return sweep.tune.samples - sum(trial.done for trial in folder.trials())
 
 
 def place_of_copies(sweep: Sweep, folder: SweepFolder) -> Path | None:
@@ -150,7 +150,7 @@ class Observer(Callback):
         self.progress.ended(folder.name, folder.status)
 
     def _name(self, trial: Any) -> str:
-        return trial_name(trial.trial_id, trial.config["point"], self.numbers)
+        return trial_name(trial.trial_id, trial.config, self.numbers)
 
 
 def last_line(file: Any) -> str:

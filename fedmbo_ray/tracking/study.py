@@ -36,7 +36,7 @@ class StudyRun:
         """Beside the means of every trial of a sweep, what they must be if theory and code are right."""
         for trial in tracker.folder.trials():
             run_id = tracker.runs[trial.name].run_id
-            if "predicted" not in tracker.client.get_run(run_id).data.tags:
+            if trial.done and "predicted" not in tracker.client.get_run(run_id).data.tags:
                 said = tell_predictions(tracker.client, run_id, tracker.sweep, trial)
                 tracker.client.set_tag(run_id, "predicted", said)
 
@@ -54,15 +54,16 @@ def tell_predictions(client: Any, run_id: str, sweep: Sweep, trial: TrialFolder)
     from mlflow.entities import Metric
 
     config, rounds = sweep.config(trial.point), {record["round"] for record in trial.records()}
+    last = max(rounds, default=-1)
     try:
-        series = [(k, figures) for k, figures in zip(range(max(rounds) + 1), predicted(config), strict=False)]
+        series = [(k, figures) for k, figures in zip(range(last + 1), predicted(config), strict=False)]
     except NotPredicted as error:
         return str(error)
     metrics = [
         Metric(f"predicted_{name}", value, 0, k)
         for k, figures in series
         if k in rounds
-        for name, value in {**figures, **(constants(config) if k == max(rounds) else {})}.items()
+        for name, value in {**figures, **(constants(config) if k == last else {})}.items()
     ]
     for start in range(0, len(metrics), 900):
         client.log_batch(run_id, metrics[start : start + 900])

@@ -107,8 +107,10 @@ class Tracker:
             shown = self.runs[trial.name] = self._create(
                 trial.name, trial.label, self.runs[""].run_id, {"trial": trial.name}
             )
-        if not shown.described:
+        moving = self.sweep.tune.scheduler.copies and status not in STATUSES  # its point may still change
+        if not shown.described and not moving:
             self._describe(shown, trial, 0)
+            self.client.set_tag(shown.run_id, "mlflow.runName", trial.label)
         if trial.seeds > 1:
             self._update_seeds(trial, shown, status)
         system = trial.system()
@@ -118,13 +120,15 @@ class Tracker:
             self._end(shown, status, trial.reason, (trial.lasts() or [{}])[0] if trial.seeds == 1 else {})
 
     def _update_seeds(self, trial: TrialFolder, parent: "Shown", status: str) -> None:
-        for seed, run in enumerate(trial.runs):
-            key = f"{trial.name}/{seed}"
+        for seed in range(trial.seeds):
+            run, key = trial.run(seed), f"{trial.name}/{seed}"
+            if not run.path.exists():
+                continue
             if key not in self.runs:
                 tags = {"trial": trial.name, "seed": str(seed)}
                 self.runs[key] = self._create(key, f"seed {seed}", parent.run_id, tags)
             shown, records = self.runs[key], run.records()
-            if not shown.described:
+            if not shown.described and parent.described:
                 self._describe(shown, trial, seed)
             self._send(shown, records, [])
             if status in STATUSES and not shown.ended:
@@ -193,8 +197,11 @@ class Tracker:
         self._end(self.runs[""], "finished", "", {})
 
     def _mark_best(self, trial: TrialFolder) -> None:
-        """Tell it from the others, and keep its model."""
+        """Tell it from the others, and from one that was the best before; keep its model."""
         run_id = self.runs[trial.name].run_id
+        for run in self.experiment.runs(f"tags.`fedmbo.sweep` = '{self.folder.identity}' and tags.best = 'yes'"):
+            if run.info.run_id != run_id:
+                self.client.delete_tag(run.info.run_id, "best")
         self.client.set_tag(run_id, "best", "yes")
         if "model" in self.client.get_run(run_id).data.tags:
             return
