@@ -13,7 +13,7 @@ BUDGETS = ("data_epochs", "communications")
 
 
 def found(study: Study, x: str, label: Labels) -> list[Curves]:
-    (trials,) = study.sweeps.values()
+    trials = study.sweeps[study.name]
     return [curves(trial, x, "test_accuracy", label(trial)) for trial in trials]
 
 

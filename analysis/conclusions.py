@@ -96,13 +96,22 @@ def read(folder: Path) -> Conclusion:
         ) from None
 
 
+def lacked(study: Study, figure: ModuleType) -> str:
+    """Why a figure can't be drawn, empty if it can."""
+    endings = getattr(figure, "ENDINGS", ("finished",))
+    return "; ".join(filter(None, (study.lacking(sweep, endings) for sweep in figure.SWEEPS)))
+
+
 def conclude(study: Study, folder: Path) -> Conclusion:
-    """Judge a study and draw its figures into a folder, those whose sweeps were run."""
+    """Judge a study and draw its figures into a folder, those whose sweeps were run to their end."""
     claims: list[Claim] = []
     captions: dict[str, str] = {}
     tables: list[Table] = []
     for figure in FIGURES[study.name]:
-        if all(study.sweeps.get(sweep) for sweep in figure.SWEEPS):
+        lacking = lacked(study, figure)
+        if lacking:
+            claims.append(Claim(f"figure {name_of(figure)}", "all of its trials have finished", lacking, "open"))
+        else:
             claims += figure.claims(study)
             save(figure.draw(study), folder, name_of(figure))
             captions[name_of(figure)] = figure.caption(study)

@@ -1,7 +1,7 @@
 """Learning curves of trials: bands over seeds, what is reached for a budget, and orderings tested seed by seed."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,50 +14,57 @@ GRID = 200
 AXES = {
     "communications": "communications",
     "data_epochs": "data epochs",
-    "floats": "floats sent per client taking part",
+    "floats": "floats sent",
     "samples": "samples drawn",
 }
 SIGNIFICANT = 0.05
 
 
 class Curves(NamedTuple):
-    """A figure of every seed of a trial, against a budget that all seeds have used."""
+    """A figure of every seed of a trial against what was spent, record by record, the one of round 0 first."""
 
     label: str
-    budgets: Values
-    values: Values  # seeds × budgets
+    runs: list[tuple[Values, Values]]
 
-    def at(self, budget: float) -> Values:
-        """Of every seed."""
-        return np.array([np.interp(budget, self.budgets, row) for row in self.values])
+    @property
+    def end(self) -> float:
+        """What all seeds have spent."""
+        return float(min(xs[-1] for xs, _ in self.runs))
+
+    def at(self, budgets: Any) -> Values:
+        """Of every seed, between two records on the line through both."""
+        return np.array([np.interp(budgets, xs, ys) for xs, ys in self.runs])
 
     def average(self, budget: float) -> Values:
         """Of every seed, the mean over its curve up to a budget."""
-        grid = np.linspace(self.budgets[0], budget, GRID)
-        return np.array([np.interp(grid, self.budgets, row).mean() for row in self.values])
+        return self.at(np.linspace(0.0, budget, GRID)).mean(1)
 
     def reached(self, value: float) -> Values:
         """Of every seed, the budget at which it first has the value; nan if it never has."""
-        return np.array([_first(self.budgets, row, value) for row in self.values])
+        return np.array([first(xs, ys, value) for xs, ys in self.runs])
 
 
-def _first(budgets: Values, row: Values, value: float) -> float:
-    above = np.flatnonzero(row >= value)
-    return float(budgets[above[0]]) if len(above) else np.nan
+def first(xs: Values, ys: Values, value: float) -> float:
+    above = np.flatnonzero(ys >= value)
+    if not len(above):
+        return np.nan
+    i = above[0]
+    return float(np.interp(value, ys[i - 1 : i + 1], xs[i - 1 : i + 1]) if i else xs[0])
 
 
 def curves(trial: Trial, x: str, y: str, label: str) -> Curves:
-    found = trial.curves(x, y)
-    budgets = np.linspace(max(xs[0] for xs, _ in found), min(xs[-1] for xs, _ in found), GRID)
-    return Curves(label, budgets, np.array([np.interp(budgets, xs, ys) for xs, ys in found]))
+    return Curves(label, trial.curves(x, y))
 
 
-def band(axis: plt.Axes, each: Curves, number: int) -> None:
-    """Mean and standard deviation over seeds."""
-    mean, spread = each.values.mean(0), each.values.std(0, ddof=1) if len(each.values) > 1 else 0.0
+def band(axis: plt.Axes, each: Curves, number: int, log: bool = False) -> None:
+    """Mean and standard deviation over seeds; on a logarithmic axis from the first record after round 0 on."""
+    ends = (max(xs[1] for xs, _ in each.runs), each.end)
+    budgets = np.geomspace(*ends, GRID) if log else np.linspace(0.0, each.end, GRID)
+    values = each.at(budgets)
+    mean, spread = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0.0
     colour, style = COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else "--"
-    axis.plot(each.budgets, mean, color=colour, linestyle=style, label=each.label)
-    axis.fill_between(each.budgets, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+    axis.plot(budgets, mean, color=colour, linestyle=style, label=each.label)
+    axis.fill_between(budgets, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
 
 
 Statistic = Callable[[Curves], Values]
@@ -69,7 +76,7 @@ def orderings(
     """For each pair whether the first is better, seed by seed; p-values are adjusted for the number of pairs."""
     sign = 1 if larger else -1
     tests = [paired(sign * statistic(better), sign * statistic(worse)) for better, worse in pairs]
-    claims = []
+    claims, enough = [], len(pairs) * 0.5**seeds < SIGNIFICANT  # fewer seeds can never tell
     for (better, worse), p in zip(pairs, holm([test.p for test in tests]), strict=True):
         found = f"{statistic(better).mean():.4g} against {statistic(worse).mean():.4g}, p = {p:.2g}"
         claims.append(
@@ -77,7 +84,7 @@ def orderings(
                 f"{better.label} is better than {worse.label}: {what}",
                 f"paired sign-flip test over {seeds} seeds, p < {SIGNIFICANT} (Holm)",
                 found,
-                judged(p < SIGNIFICANT, len(pairs) * 0.5**seeds < SIGNIFICANT),  # fewer seeds can never tell
+                judged(p < SIGNIFICANT, enough and not np.isnan(p)),
                 certified=False,
                 p=p,
             )
@@ -85,12 +92,17 @@ def orderings(
     return claims
 
 
+def mean_curve(each: Curves) -> Values:
+    """Over seeds, as far as all have come."""
+    return each.at(np.linspace(0.0, each.end, GRID)).mean(0)
+
+
 def worth_seeing(shown: list[Curves]) -> tuple[float, float]:
     """How high curves get that grow from the ground, and how far most can be compared: where axes may begin and end."""
-    start = min(np.quantile(each.values.mean(0), 0.02) for each in shown)
-    return float(start), min(3 * common(shown), max(each.budgets[-1] for each in shown))
+    start = min(np.quantile(mean_curve(each), 0.02) for each in shown)
+    return float(start), min(3 * common(shown), max(each.end for each in shown))
 
 
 def common(found: list[Curves]) -> float:
     """The budget that all have used."""
-    return float(min(each.budgets[-1] for each in found))
+    return min(each.end for each in found)

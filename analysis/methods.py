@@ -2,15 +2,13 @@
 
 from functools import partial
 
-import numpy as np
-
 from analysis.claims import Claim, Table
 from analysis.learning import AXES, Curves, band, common, orderings
 from analysis.reading import Study, Trial, Values
 from analysis.series import values_of
 from analysis.style import panels, plt, shared_legend
 
-SWEEPS = ("comparison",)
+SWEEPS, ENDINGS = ("comparison",), ("finished", "diverged")
 LABELS = {
     "fedmbo": "FedMBO",
     "fednest": "FedNest",
@@ -43,9 +41,8 @@ def found(study: Study, x: str, alike: bool = False) -> dict[str, Curves]:
     made = {}
     for trial in trials(study, alike):
         if trial.status == "finished":
-            name, runs = LABELS[trial.param("algorithm.name")], budget_of(trial, x)
-            budgets = np.geomspace(max(xs[1] for xs, _ in runs), min(xs[-1] for xs, _ in runs), 200)
-            made[name] = Curves(name, budgets, np.array([np.interp(budgets, xs, ys) for xs, ys in runs]))
+            name = LABELS[trial.param("algorithm.name")]
+            made[name] = Curves(name, budget_of(trial, x))
     return made
 
 
@@ -53,7 +50,7 @@ def tables(study: Study) -> list[Table]:
     """A row for each method: accuracy for each budget, and by how much it is better for clients that are alike."""
     every = {x: found(study, x) for x in BUDGETS}
     budgets = {x: common(list(each.values())) for x, each in every.items()}
-    reached = [f"accuracy at {budgets[x]:.3g} {AXES_SHORT[x]}" for x in BUDGETS]
+    reached = [f"accuracy at {budgets[x]:.3g} {AXES[x]}" for x in BUDGETS]
     rows = []
     for trial in trials(study, alike=False):
         name, m = LABELS[trial.param("algorithm.name")], trial.param("clients.num_clients")
@@ -74,10 +71,7 @@ def spread(values: Values) -> str:
 def gain(study: Study, name: str) -> str:
     """The accuracy that a method ends with, for clients that are alike, minus that for those that differ."""
     alike, different = (found(study, "samples", each).get(name) for each in (True, False))
-    return spread(alike.values[:, -1] - different.values[:, -1]) if alike and different else "–"
-
-
-AXES_SHORT = {"communications": "communications", "floats": "floats sent", "samples": "samples"}
+    return spread(alike.at(alike.end) - different.at(different.end)) if alike and different else "–"
 
 
 def claims(study: Study) -> list[Claim]:
@@ -87,8 +81,8 @@ def claims(study: Study) -> list[Claim]:
         if "FedMBO" in every:
             budget = common(list(every.values()))
             pairs = [(every["FedMBO"], each) for name, each in every.items() if name != "FedMBO"]
-            what = f"accuracy at {budget:.3g} {AXES_SHORT[x]}"
-            said += orderings(pairs, partial(Curves.at, budget=budget), what, study.seeds)
+            what = f"accuracy at {budget:.3g} {AXES[x]}"
+            said += orderings(pairs, partial(Curves.at, budgets=budget), what, study.seeds)
     return said
 
 
@@ -96,8 +90,8 @@ def draw(study: Study) -> plt.Figure:
     figure, axes = panels(3)
     for axis, x in zip(axes, BUDGETS, strict=True):
         for number, each in enumerate(found(study, x).values()):
-            band(axis, each, number)
-        axis.set(xlabel=AXES_SHORT[x] if x != "samples" else AXES[x], ylabel="test accuracy", xscale="log")
+            band(axis, each, number, log=True)
+        axis.set(xlabel=AXES[x], ylabel="test accuracy", xscale="log")
     shared_legend(figure, axes[0])
     return figure
 

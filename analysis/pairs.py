@@ -1,11 +1,11 @@
 """Figure 3: pairs of hypergradient estimator and lower solver, each at its best step sizes."""
 
 from analysis.claims import Claim
-from analysis.learning import AXES, Curves, band, common, curves, orderings, worth_seeing
+from analysis.learning import AXES, Curves, band, common, curves, mean_curve, orderings, worth_seeing
 from analysis.reading import Study, Trial
 from analysis.style import panels, plain_values, plt, shared_legend
 
-SWEEPS = ("comparison",)
+SWEEPS, ENDINGS = ("comparison",), ("finished", "diverged")
 ESTIMATORS = {"phe": "PHE", "ihgp": "IHGP"}
 LOWER = {"minibatch_sgd": "minibatch SGD", "fedsvrg": "FedSVRG", "fedavg": "FedAvg"}
 OURS = "PHE + minibatch SGD"
@@ -53,7 +53,7 @@ def draw(study: Study) -> plt.Figure:
         if y == "test_accuracy":
             axis.set(xlabel=AXES[x], ylabel="test accuracy", xlim=(0, end), ylim=(start, 1.0))
         else:  # a pair that explodes on some seeds leaves the picture
-            means = [each.values.mean(0) for each in shown]
+            means = [mean_curve(each) for each in shown]
             limits = (0.8 * min(mean.min() for mean in means), 1.2 * max(mean[0] for mean in means))
             axis.set(xlabel=AXES[x], ylabel="upper loss", xlim=(0, end), yscale="log", ylim=limits)
             plain_values(axis)
@@ -62,8 +62,10 @@ def draw(study: Study) -> plt.Figure:
 
 
 def caption(study: Study) -> str:
+    trial = study.sweeps["comparison"][0]
+    m, n, data = (trial.param(f"{path}") for path in ("clients.num_clients", "clients.cohort_size", "data.name"))
     return (
-        "Label-sorted split over 100 clients, 10 per communication, T = 5; every pair at the step sizes that were best "
+        f"{data}, label-sorted over {m} clients, {n} per communication; every pair at the step sizes that were best "
         "for it among equally many. Mean and standard deviation over seeds; a pair that explodes on some seeds leaves "
         "the picture."
     )

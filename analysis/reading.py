@@ -94,6 +94,17 @@ class Study:
 
     run: Run
     sweeps: dict[str, list[Trial]]
+    going_on: frozenset[str] = frozenset()  # the sweeps that have not come to their end
+
+    def lacking(self, sweep: str, endings: tuple[str, ...]) -> str | None:
+        """Why nothing can be said from a sweep, whose trials may end in some ways; None if it can."""
+        trials = self.sweeps.get(sweep)
+        if not trials or sweep in self.going_on:
+            return f"{sweep} was not run to its end"
+        others = sorted({trial.status for trial in trials if trial.status not in endings})
+        if others or all(trial.status != "finished" for trial in trials):
+            return f"some trials of {sweep} are {', '.join(others) or 'diverged'}"
+        return None
 
     @property
     def name(self) -> str:
@@ -136,11 +147,12 @@ class Store:
                 return
 
     def identities(self, name: str, scale: str | None = None) -> list[str]:
-        """Of the studies of this name, the newest last."""
+        """Of the studies of this name, the newest last; those that are not concluded before all others."""
         if name not in self.names:
             return []
         condition = "tags.`fedmbo.kind` = 'study'" + (f" and tags.scale = '{scale}'" if scale else "")
-        return [run.tags["fedmbo.study"] for run in self.search(name, condition)]
+        found = sorted(self.search(name, condition), key=lambda run: "verdict" in run.tags)
+        return [run.tags["fedmbo.study"] for run in found]
 
     def study(self, name: str, identity: str) -> Study:
         runs = list(self.search(name, f"tags.`fedmbo.study` = '{identity}'"))
@@ -149,10 +161,18 @@ class Store:
             below.setdefault(run.parent, []).append(run)
         top = next(run for run in runs if run.tags.get("fedmbo.kind") == "study")
         sweeps = {
-            sweep.name: [Trial(trial, below.get(trial.run_id) or [trial]) for trial in ordered(below.get(sweep.run_id))]
+            sweep.name: [
+                Trial(trial, by_seed(below.get(trial.run_id, [])) or [trial])
+                for trial in ordered(below.get(sweep.run_id))
+            ]
             for sweep in below.get(top.run_id, [])
         }
-        return Study(top, sweeps)
+        going_on = {sweep.name for sweep in below.get(top.run_id, []) if sweep.run.info.status != "FINISHED"}
+        return Study(top, sweeps, frozenset(going_on))
+
+
+def by_seed(runs: list[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: int(run.tags["seed"]))
 
 
 def ordered(runs: list[Run] | None) -> list[Run]:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from analysis import case_study, clients, heterogeneity, participation
-from analysis.conclusions import FIGURES, VERDICT, Conclusion, conclude, read
+from analysis.conclusions import FIGURES, VERDICT, Conclusion, conclude, lacked, name_of, read
 from analysis.page import page
 from analysis.reading import Store, Study
 from analysis.style import panels, save
@@ -29,11 +29,11 @@ Examples:
 
 def figure_2(studies: dict[str, Study], folder: Path) -> None:
     """The three case studies side by side, as the paper has them, if all are there."""
-    if not all(column.SWEEPS[0] in studies for column in COLUMNS):
+    if not all(name_of(column) in studies and not lacked(studies[name_of(column)], column) for column in COLUMNS):
         return
     figure, axes = panels(3, 2)
     for number, column in enumerate(COLUMNS):
-        case_study.column(studies[column.SWEEPS[0]], [axes[number], axes[number + 3]], column.label)
+        case_study.column(studies[name_of(column)], [axes[number], axes[number + 3]], column.label)
         axes[number + 3].legend(loc="lower right")
     save(figure, folder, "figure_2")
 

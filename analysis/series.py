@@ -49,7 +49,10 @@ class Series(NamedTuple):
         low, high = min(self.ratios), max(self.ratios)
         said = f"measured/predicted from {low:.3f} to {high:.3f}"
         return Claim(
-            text, "measured/predicted in [0.9, 1.15] at every point", said, judged(low >= 0.9 and high <= 1.15, enough)
+            text,
+            "measured/predicted in [0.9, 1.15] at every point",
+            said,
+            judged(low >= 0.9 and high <= 1.15, enough and not np.isnan(self.ratios).any()),
         )
 
 

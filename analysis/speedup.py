@@ -63,7 +63,7 @@ def claims(study: Study) -> list[Claim]:
     said.append(
         Claim(
             "control: beyond the regime, α as large as it may be, more clients hardly help",
-            "slope above −0.35",
+            "95 % interval of the slope above −0.35",
             f"{beyond.slope}, predicted {beyond.predicted_slope:.3f}",
             judged(beyond.slope.low > -0.35, beyond.enough(seeds=16, sizes=3, span=16)),
         )
@@ -89,7 +89,7 @@ def draw(study: Study) -> plt.Figure:
 def caption(study: Study) -> str:
     rounds = study.sweeps["speedup"][0].param("rounds")
     return (
-        f"Mean squared hypergradient over K rounds (FedMBO: K = {rounds}) against n with α ∝ √(n/K), and its slope. "
-        "Dashed: the exact second-moment recursion, which nothing was fitted to. Right: other draws of the problem, "
-        "and one that is not convex."
+        f"Mean squared hypergradient over K rounds (FedMBO on the left: {rounds}) against n with α ∝ √(n/K), or with α "
+        "held fixed, and its slope. Dashed: the exact second-moment recursion, which nothing was fitted to. Right: "
+        "other draws of the problem, and one that is not convex."
     )

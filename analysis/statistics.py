@@ -23,12 +23,16 @@ class Interval(NamedTuple):
 
 
 def slope(sizes: ArrayLike, values: ArrayLike) -> float:
-    """Of log(values) on log(sizes)."""
+    """Of log(values) on log(sizes); nan of a single size."""
+    if len(np.unique(sizes)) < 2:
+        return np.nan
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def slope_interval(sizes: ArrayLike, samples: list[Values], level: float = 0.95) -> Interval:
     """The slope of the log of the means of `samples`, one set for each size, with a bootstrap interval over them."""
+    if len(np.unique(sizes)) < 2:
+        return Interval(np.nan, np.nan, np.nan)
     x = np.log(np.asarray(sizes, dtype=float))
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     means = np.stack([resampled_means(values, number) for number, values in enumerate(samples)])
@@ -61,7 +65,7 @@ def paired(above: Values, below: Values) -> Difference:
     """Whether `above` is: both have a value for each of the same seeds."""
     differences = above - below
     if np.isnan(differences).any() or len(differences) < 2:
-        return Difference(float(np.nanmean(differences)), float("nan"))
+        return Difference(float(differences.mean()), float("nan"))
     test = permutation_test(
         (differences,),
         np.mean,

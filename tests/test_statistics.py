@@ -78,8 +78,8 @@ def test_a_verdict_is_about_what_is_certified() -> None:
 def test_an_ordering_that_so_few_seeds_could_never_show_stays_open(seeds: int, status: str) -> None:
     """With 5 seeds the smallest p is 1/32, times seven comparisons; with 8, 7/256."""
     ours, *others = (
-        Curves(name, np.arange(2.0), np.full((seeds, 2), value))
+        Curves(name, [(np.arange(2.0), np.full(2, value))] * seeds)
         for name, value in zip("abcdefgh", range(8)[::-1], strict=True)
     )
-    said = orderings([(ours, other) for other in others], partial(Curves.at, budget=1.0), "height", seeds)
+    said = orderings([(ours, other) for other in others], partial(Curves.at, budgets=1.0), "height", seeds)
     assert [claim.status for claim in said] == [status] * 7
