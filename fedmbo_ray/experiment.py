@@ -69,6 +69,7 @@ class _Run:
         return self.config.algorithm.init(x, y, self.task.data.num_clients)
 
     def records(self, resume: bool, stop: Callable[[], bool], tick: Callable[[int], None]) -> Iterator[Record]:
+        self._averaged()
         known = self._restore() if resume else []
         yield from known
         if self._record_is_due() and not (known and known[-1]["round"] == self.round):
@@ -144,13 +145,19 @@ class _Run:
 
     def _add_up(self) -> None:
         """Add the figures at the current point to the sums over rounds."""
-        if self.config.record.averaged:
-            with torch.no_grad():
-                now = self.task.problem.metrics(self.state["x"], self.state["y"], self.task.test)
-            for name in self.config.record.averaged:
-                if name not in now:
-                    raise ConfigError(f"unknown figure {name!r}; {choices(name, list(now))}", "record", "averaged")
-                self.sums[name] += now[name]
+        for name, value in self._averaged().items():
+            self.sums[name] += value
+
+    def _averaged(self) -> dict[str, float]:
+        """The figures at the current point whose mean is recorded, too."""
+        if not self.sums:
+            return {}
+        with torch.no_grad():
+            now = self.task.problem.metrics(self.state["x"], self.state["y"], self.task.test)
+        unknown = next((name for name in self.sums if name not in now), None)
+        if unknown is not None:
+            raise ConfigError(f"unknown figure {unknown!r}; {choices(unknown, list(now))}", "record", "averaged")
+        return {name: now[name] for name in self.sums}
 
     def _means(self) -> dict[str, float]:
         """Of figures over the points of all rounds so far, that of the record not among them."""

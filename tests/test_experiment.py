@@ -141,4 +141,4 @@ def test_figures_are_averaged_over_all_rounds_and_stay_so_after_a_resume(tmp_pat
 
 def test_an_average_of_nothing_known_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"record\.averaged: unknown figure 'hypergradient'; did you mean"):
-        list(run(tiny_config(record={"averaged": ["hypergradient"]})))
+        next(run(tiny_config(record={"averaged": ["hypergradient"]})))  # before the first record

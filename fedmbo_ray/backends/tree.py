@@ -7,7 +7,7 @@ makes a few calls for a communication, and receives a few vectors.
 
 import math
 
-FAN_OUT = 16  # nodes that the driver, or a leader, talks to at most
+FAN_OUT = 16  # leaders that the driver talks to, and that a leader leads at each level, at most
 
 
 def members(nodes: list[str], fan_out: int = FAN_OUT) -> dict[int, list[int]]:
