@@ -25,6 +25,7 @@ from fedmbo_ray.experiment import run
 from fedmbo_ray.loading import changed, read_config, read_yaml
 from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
+from fedmbo_ray.sweeps.progress import SweepProgress
 from fedmbo_ray.sweeps.ranking import ranked
 from fedmbo_ray.tracking.following import Following
 from fedmbo_ray.tracking.tracker import Tracker
@@ -375,6 +376,18 @@ def test_a_point_may_be_proposed_more_than_once(cluster, tmp_path: Path) -> None
     assert len({str(each.point) for each in trials}) <= 2
     _, again = run_on(cluster, tmp_path / "a", *words)
     assert digests(again) == before
+
+
+def test_the_time_left_goes_by_the_rounds_that_each_trial_has(tmp_path: Path, monkeypatch) -> None:
+    sweep, folder = sweep_of("rounds={zip: [100, 10]}", "tune.search=grid"), SweepFolder(tmp_path / "a")
+    with folder.claimed(sweep.plain()):
+        folder.trial("00001").begin({"rounds": 10})
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+        progress = SweepProgress(sweep, folder, 2, Console(file=io.StringIO()))
+        now += 6.0
+        progress.heard("00001", 5, 1.0)
+        assert progress.line().endswith("ETA 18 s")  # a quarter of it took six
 
 
 def test_a_trial_has_diverged_when_all_its_seeds_have_ended(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ ROWS = 12
 class SweepProgress:
     def __init__(self, sweep: Sweep, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
-        self.rounds = sweep.rounds
+        self.rounds: dict[str, int] = {}  # of a trial, since they may differ
         before = [each for each in ranked(folder, sweep.tune) if each.status in STATUSES]
         self.status = {each.name: each.status for each in before}
         self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}
@@ -39,6 +39,11 @@ class SweepProgress:
 
     def heard(self, name: str, round: int, score: float) -> None:
         self.rows[name] = (round, score)
+
+    def rounds_of(self, name: str) -> int:
+        if name not in self.rounds:
+            self.rounds[name] = self.sweep.config(self.folder.trial(name).point).rounds
+        return self.rounds[name]
 
     def ended(self, name: str, status: str) -> None:
         self.status[name] = status
@@ -71,7 +76,8 @@ class SweepProgress:
         """How long it takes at most: trials that are stopped early make it shorter."""
         seconds = time.monotonic() - self.started
         ended = sum(status in STATUSES for status in self.status.values()) - self.begun
-        under_way = sum(round / self.rounds for name, (round, _) in self.rows.items() if name not in self.status)
+        running = [(name, round) for name, (round, _) in self.rows.items() if name not in self.status]
+        under_way = sum(round / self.rounds_of(name) for name, round in running)
         share = (ended + under_way) / max(self.total - self.begun, 1)
         if share <= 0:
             return ""
@@ -83,7 +89,7 @@ class SweepProgress:
         others = [each for each in self._sorted() if each[0] in self.status]
         for name, (round, score) in (running + others)[:ROWS]:
             label, status = self.folder.trial(name).label, self.status.get(name, "running")
-            table.add_row(name, label, f"{round}/{self.rounds}", f"{score:.4g}", status)
+            table.add_row(name, label, f"{round}/{self.rounds_of(name)}", f"{score:.4g}", status)
         return table
 
     def _sorted(self) -> list[Any]:
