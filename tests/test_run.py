@@ -194,7 +194,7 @@ def test_resume_must_keep_the_config(tmp_path: Path) -> None:
 
 
 def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
-    words = [*QUICK, "rounds=1000", "algorithm.lower.step_size=5", "--out", str(tmp_path / "run"), "--json"]
+    words = [*QUICK, "rounds=1000", "algorithm.smoothness=0.1", "--out", str(tmp_path / "run"), "--json"]
     code, out, err = run(*words)
     record = json.loads(out)
     assert code == 1
