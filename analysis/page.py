@@ -47,8 +47,8 @@ def overview(conclusions: list[Conclusion]) -> str:
     rows = []
     for each in conclusions:
         counts = {status: sum(claim.status == status for claim in each.claims) for status in ("holds", "fails", "open")}
-        said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        where = [f"<code>{each.commit}</code>", each.machine, each.versions]
+        said = ", ".join(f"{n} {status if n == 1 else status.rstrip('s')}" for status, n in counts.items() if n)
+        where = [f"<code>{each.commit[:7]}</code>", each.machine, each.versions]
         link = f'<a href="#{each.study}">{each.study}</a>'
         rows.append([link, each.scale, marked(each.status), said, str(each.seeds), *where])
     columns = ["study", "scale", "verdict", "claims", "seeds", "commit", "machine", "versions"]
