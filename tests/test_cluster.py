@@ -25,7 +25,7 @@ pytestmark = [
 RAY = Path(sys.prefix) / "bin" / "ray"
 ENTER = ". ~/fedmbo/cluster/environment.sh; "
 SWEEP = """
-rounds: 800
+rounds: 1200
 problem: {name: hyper_representation, backbone: {name: mlp, width: 64}, regularization: 0.001}
 data: {name: digits, partition: {name: by_digits, digits: 2}, validation: 0.2}
 clients: {num_clients: 50, cohort_size: 10, backend: ray, actors: 1}
