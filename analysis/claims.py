@@ -1,5 +1,6 @@
 """What a study says: statements with a rule that decides whether they hold."""
 
+from math import isnan
 from typing import Literal, NamedTuple
 
 Status = Literal["holds", "fails", "open"]  # open: too little was run to tell
@@ -21,8 +22,11 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
-def judged(holds: bool, enough: bool = True) -> Status:
-    return "open" if not enough else "holds" if holds else "fails"
+def judged(holds: bool, enough: bool = True, *measured: float) -> Status:
+    """Open if too little was run, or if something that was to be measured is nan."""
+    if not enough or any(map(isnan, measured)):
+        return "open"
+    return "holds" if holds else "fails"
 
 
 def verdict(claims: list[Claim]) -> str:

@@ -58,8 +58,8 @@ def curves(trial: Trial, x: str, y: str, label: str) -> Curves:
 
 def band(axis: plt.Axes, each: Curves, number: int, log: bool = False) -> None:
     """Mean and standard deviation over seeds; on a logarithmic axis from the first record after round 0 on."""
-    ends = (max(xs[1] for xs, _ in each.runs), each.end)
-    budgets = np.geomspace(*ends, GRID) if log else np.linspace(0.0, each.end, GRID)
+    spaced, start = (np.geomspace, max(xs[1] for xs, _ in each.runs)) if log else (np.linspace, 0.0)
+    budgets = spaced(start, each.end, GRID)
     values = each.at(budgets)
     mean, spread = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0.0
     colour, style = COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else "--"
@@ -84,7 +84,7 @@ def orderings(
                 f"{better.label} is better than {worse.label}: {what}",
                 f"paired sign-flip test over {seeds} seeds, p < {SIGNIFICANT} (Holm)",
                 found,
-                judged(p < SIGNIFICANT, enough and not np.isnan(p)),
+                judged(p < SIGNIFICANT, enough, p),
                 certified=False,
                 p=p,
             )

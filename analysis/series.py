@@ -52,17 +52,14 @@ class Series(NamedTuple):
             text,
             "measured/predicted in [0.9, 1.15] at every point",
             said,
-            judged(low >= 0.9 and high <= 1.15, enough and not np.isnan(self.ratios).any()),
+            judged(low >= 0.9 and high <= 1.15, enough, *self.ratios),
         )
 
 
 def series(trials: list[Trial], x: str, metric: str, label: str = "", **where: Any) -> Series:
-    """The finished trials whose parameters are as in `where` (with __ for dots)."""
+    """The trials whose parameters are as in `where` (with __ for dots)."""
     chosen = [
-        trial
-        for trial in trials
-        if trial.status == "finished"
-        and all(trial.param(key.replace("__", ".")) == value for key, value in where.items())
+        trial for trial in trials if all(trial.param(key.replace("__", ".")) == value for key, value in where.items())
     ]
     chosen.sort(key=lambda trial: trial.param(x))
     return Series(

@@ -64,14 +64,14 @@ def claims(study: Study) -> list[Claim]:
             "PHE has the mean that it should have",
             "p ≥ 0.001 for means over seeds this far from the exact one",
             f"p = {smallest:.2g}",
-            judged(smallest >= 0.001, not np.isnan(smallest)),
+            judged(smallest >= 0.001, True, smallest),
             p=smallest,
         ),
         Claim(
             "control: columns that keep their client are found out",
             "p < 0.001 in the same test",
             f"p = {frozen:.2g}",
-            judged(frozen < 0.001, len(study.sweeps["frozen"][0].seeds) >= 16 and not np.isnan(frozen)),
+            judged(frozen < 0.001, len(study.sweeps["frozen"][0].seeds) >= 16, frozen),
             p=frozen,
         ),
     ]
