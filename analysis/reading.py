@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.tracking.experiment import make_client
+from fedmbo_ray.tracking.connection import make_client
 
 Values = NDArray[np.float64]
 FILE = "sqlite:///"

@@ -9,11 +9,10 @@ from analysis.page import page
 from analysis.reading import Store, Study
 from analysis.style import panels, save
 from fedmbo_ray.checkpoints import write_atomically
-from fedmbo_ray.command import Parser, guarded
+from fedmbo_ray.command import SCALES, Parser, guarded
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.studies import SCALES
-from fedmbo_ray.tracking.experiment import tracking_uri
+from fedmbo_ray.tracking.connection import tracking_uri
 
 COLUMNS = (heterogeneity, clients, participation)
 

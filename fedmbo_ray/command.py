@@ -12,6 +12,8 @@ from fedmbo_ray.downloads import DownloadError
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.registry import ConfigError
 
+SCALES = ("smoke", "standard", "paper")  # of studies
+
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are ConfigErrors, and whose help keeps its line breaks."""

@@ -10,12 +10,11 @@ from fedmbo_ray.checkpoints import write_atomically
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, read_yaml
 from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.sweeps.config import STANDARD, Sweep, SweepFields, make_sweep, read_sweep
+from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep, read_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder, new_identity
 from fedmbo_ray.sweeps.ranking import Standing, ranked
 
 CONFIGS = Path(__file__).parent.parent / "tune_configs"
-SCALES = ("smoke", STANDARD, "paper")
 METHODS = ("fedmbo", "fednest", "lfednest", "adafbio", "local_bsgvrm", "fedbioacc", "simfbo", "d_soba")
 LOWER = ("minibatch_sgd", "fedsvrg", "fedavg")
 

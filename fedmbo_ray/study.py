@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedmbo_ray.command import Parser, guarded
+from fedmbo_ray.command import SCALES, Parser, guarded
 from fedmbo_ray.registry import ConfigError, choices
-from fedmbo_ray.studies import SCALES, STUDIES, Plan, StudyFolder
+from fedmbo_ray.studies import STUDIES, Plan, StudyFolder
 from fedmbo_ray.sweeps.config import STANDARD, Sweep
 from fedmbo_ray.tracking.experiment import Experiment
 from fedmbo_ray.tracking.following import insist

@@ -1,6 +1,8 @@
 """A file imports only what stands above it, and the algorithms know neither Ray nor configs."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "fedmbo_ray"
@@ -66,3 +68,10 @@ def test_imports_point_upwards() -> None:
 def test_algorithms_know_neither_ray_nor_configs() -> None:
     for path in [*PACKAGE.glob("lower/*.py"), *PACKAGE.glob("hypergradients/*.py"), *PACKAGE.glob("algorithms/*.py")]:
         assert not {name for name in imported(path) if name.split(".")[0] == "ray" or name == "fedmbo_ray.config"}
+
+
+def test_a_report_needs_no_algorithm() -> None:
+    """Figures are drawn from what MLflow says."""
+    program = "import sys, analysis.report; print([name for name in sys.modules if 'fedmbo_ray.algorithms' in name])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
