@@ -35,7 +35,7 @@ def cluster() -> Iterator[None]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=8, num_gpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield
     ray.shutdown()
 

@@ -25,7 +25,7 @@ pytestmark = [
 RAY = Path(sys.prefix) / "bin" / "ray"
 ENTER = ". ~/fedmbo/cluster/environment.sh; "
 SWEEP = """
-rounds: 1200
+rounds: 200
 problem: {name: hyper_representation, backbone: {name: mlp, width: 64}, regularization: 0.001}
 data: {name: digits, partition: {name: by_digits, digits: 2}, validation: 0.2}
 clients: {num_clients: 50, cohort_size: 10, backend: ray, actors: 1}
@@ -158,16 +158,35 @@ def run_and_kill(cluster: Cluster, victim: Host) -> str:
     cluster.head.run("bash", "-c", "cat > ~/fedmbo-work/a.yaml", input=SWEEP)
     job = "bash -c 'cd ~/fedmbo-work && python -m fedmbo_ray.tune a.yaml --out sweeps/a'"
     cluster.execute(f"ray job submit --no-wait --submission-id a -- {job}")
-    seen: set[str] = set()
-    wait_for("actors on all hosts", lambda: seen.update(where(cluster)["actors"]) or len(seen) == 4, 200)
-    here = f"grep -l {victim.name}/ ~/fedmbo-work/sweeps/a/trials/*/system.jsonl | xargs -n 1 dirname"
-    saved = f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.pt; done 2> /dev/null"
-    wait_for("checkpoint of a trial on the victim", lambda: cluster.on_head(saved), 120)
-    assert victim.address in where(cluster)["actors"]
+    waiting, held = list(cluster.hosts.machines), []
+
+    def all_are_held() -> bool:
+        """Each host stops at its first checkpoint, so that all can be seen at once, on a machine of any speed."""
+        for host in [host for host in waiting if has_saved(cluster, host)]:
+            waiting.remove(host)
+            held.append(host)
+            signal_trial(host, "STOP")
+        return not waiting
+
+    wait_for("checkpoint on every host", all_are_held, 300)
+    assert where(cluster)["actors"] == sorted(host.address for host in held)
     victim.kill()
+    for host in held:
+        if host is not victim:
+            signal_trial(host, "CONT")
     status = wait_for("end of the sweep", lambda: ended(cluster.on_head("ray job status a 2>&1")), 400)
     assert status == "succeeded", cluster.on_head("ray job logs a 2>&1")[-4000:]
     return "~/fedmbo-work/sweeps/a"
+
+
+def has_saved(cluster: Cluster, host: Host) -> bool:
+    """Whether the head has a checkpoint of a trial on this host."""
+    here = f"grep -l {host.name}/ ~/fedmbo-work/sweeps/a/trials/*/system.jsonl | xargs -r -n 1 dirname"
+    return bool(cluster.on_head(f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.pt; done 2> /dev/null"))
+
+
+def signal_trial(host: Host, name: str) -> None:
+    host.run("pkill", f"-{name}", "-f", "^ray::ImplicitFunc", check=True)  # as Tune calls it
 
 
 def ended(said: str) -> str:
