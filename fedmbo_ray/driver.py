@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-from fedmbo_ray.backends.ray_actors import RayActors
+from fedmbo_ray.backends.ray_actors import RayActors, require_room
 from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
 from fedmbo_ray.config import RunConfig
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.placement import Resources, cluster_nodes
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.profiling import Profile, sampled
 from fedmbo_ray.registry import ConfigError, construct
@@ -91,7 +93,11 @@ def run_on_ray(
     profile: bool = False,
 ) -> Iterator[Record]:
     """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""
-    start_ray(config.clients.actors * config.clients.cpus_per_actor)
+    clients = config.clients
+    cores = clients.actors * clients.cpus_per_actor
+    if not ray.is_initialized():  # known before it takes seconds to start
+        require_room(clients.actors, clients.cpus_per_actor, clients.gpus_per_actor, nodes_at_hand(cores))
+    start_ray(cores)
     remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
     driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
     last = -1
@@ -131,6 +137,19 @@ def in_cluster() -> bool:
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
+def own_cores(cpus: float) -> int:
+    """Of a cluster that is started here: this machine's, or more if asked."""
+    return max(math.ceil(cpus), os.cpu_count() or 1)
+
+
+def nodes_at_hand(cpus: float = 0.0) -> list[Resources]:
+    """What the cluster has that $RAY_ADDRESS names or, without starting it, what one here would have."""
+    if in_cluster():
+        start_ray()
+        return cluster_nodes()
+    return [{"CPU": float(own_cores(cpus)), "GPU": float(torch.cuda.device_count())}]
+
+
 def start_ray(cpus: float = 0.0) -> None:
     """Join the cluster that $RAY_ADDRESS names, or start one here: of this machine's cores, or of more if asked."""
     if ray.is_initialized():
@@ -139,8 +158,7 @@ def start_ray(cpus: float = 0.0) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if not in_cluster():  # whatever else runs on this machine, it is not this program's unless it was named
-        cores = max(math.ceil(cpus), os.cpu_count() or 1)
-        options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
+        options |= {"address": "local", "num_cpus": own_cores(cpus), "include_dashboard": False}
     try:
         ray.init(**options)
     except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room

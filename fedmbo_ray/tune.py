@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import shlex
 import sys
 import time
@@ -18,7 +17,7 @@ from fedmbo_ray.config import EXECUTION
 from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.loading import changed, changes, read_yaml
-from fedmbo_ray.placement import cluster_nodes, placeable, total
+from fedmbo_ray.placement import placeable, total
 from fedmbo_ray.registry import ConfigError, choices
 from fedmbo_ray.sweeps.config import STANDARD, Sweep, SweepFields, make_sweep, read_sweep, scaled
 from fedmbo_ray.sweeps.dimensions import corners, short, short_names
@@ -118,14 +117,9 @@ def check_metric(sweep: Sweep) -> None:
 
 def nodes() -> list[dict[str, float]]:
     """What the cluster has, or would have if it were started here."""
-    if not os.environ.get("RAY_ADDRESS"):
-        import torch
+    from fedmbo_ray.driver import nodes_at_hand  # Ray takes seconds to import
 
-        return [{"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}]
-    from fedmbo_ray.driver import start_ray  # Ray takes seconds to import
-
-    start_ray()
-    return cluster_nodes()
+    return nodes_at_hand()
 
 
 def require_place(sweep: Sweep, have: list[dict[str, float]]) -> None:

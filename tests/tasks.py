@@ -1,15 +1,20 @@
-"""Small tasks and federations for tests."""
+"""Small tasks, federations and sweeps for tests."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedmbo_ray import tune
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.building import build_task
 from fedmbo_ray.config import RunConfig
+from fedmbo_ray.experiment import run
 from fedmbo_ray.federation import Federation
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.registry import construct
+from fedmbo_ray.sweeps.config import Sweep
+from fedmbo_ray.sweeps.folder import SweepFolder
 
 DIGITS = {"name": "digits", "partition": {"name": "by_digits", "digits": 2}}
 
@@ -64,3 +69,16 @@ def federation(task: Task, cohort_size: int, **changes: Any) -> Federation:
 def log_slope(sizes: list[int], values: list[float]) -> float:
     """The slope of log(values) on log(sizes)."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def reference(sweep: Sweep, path: Path) -> SweepFolder:
+    """A sweep's folder as undisturbed trials leave it, made in this process and without Ray."""
+    folder = SweepFolder(path)
+    with folder.claimed(sweep.plain()):
+        for number, point in enumerate(sweep.points() or []):
+            trial = folder.trial(f"{number:05d}")
+            trial.begin(point)
+            for seed in range(sweep.tune.seeds):
+                assert list(run(sweep.config(point, seed), trial.run(seed)))
+    tune.finish(sweep, folder)
+    return folder

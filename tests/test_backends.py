@@ -18,7 +18,7 @@ from fedmbo_ray.building import build_federation
 from fedmbo_ray.data import Draw
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.placement import capacity
+from fedmbo_ray.placement import capacity, cluster_nodes
 from fedmbo_ray.registry import ConfigError
 from fedmbo_ray.rng import stream
 
@@ -250,10 +250,10 @@ def test_no_room_is_said_at_once(cluster) -> None:
     with pytest.raises(
         ConfigError, match=r"clients\.actors: 100 actors of 1 CPU and 0 GPU must fit the cluster, but it has 8 CPU"
     ):
-        require_room(100, 1.0, 0.0)
+        require_room(100, 1.0, 0.0, cluster_nodes())
     with pytest.raises(ConfigError, match="room for 8"):
-        require_room(9, 0.1, 0.25)
-    require_room(8, 0.1, 0.25)
+        require_room(9, 0.1, 0.25, cluster_nodes())
+    require_room(8, 0.1, 0.25, cluster_nodes())
 
 
 def test_a_fraction_of_a_gpu_does_not_span_two() -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from hosts import NETWORK, ROOT, Host, Hosts, missing
+from tasks import reference
 
+from fedmbo_ray.sweeps.config import read_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder
 
 pytestmark = [
@@ -205,12 +207,8 @@ def fetch(cluster: Cluster, sweep: str, to: Path) -> None:
 
 def equals_that_of_one_machine(fetched: Path, folder: Path) -> None:
     (folder / "a.yaml").write_text(SWEEP)
-    words = ["a.yaml", "clients.backend=in_process", "clients.actors=1", "--out", "alone"]
-    command = [sys.executable, "-m", "fedmbo_ray.tune", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("RAY_ADDRESS", None)
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    there, here = SweepFolder(fetched), SweepFolder(folder / "alone")
+    alone = read_sweep(folder / "a.yaml", ["clients.backend=in_process"])
+    there, here = SweepFolder(fetched), reference(alone, folder / "alone")
     assert digests(there) == digests(here)
     best = [yaml.safe_load(sweep.best_file.read_text()) for sweep in (there, here)]
     assert best[0]["algorithm"] == best[1]["algorithm"]

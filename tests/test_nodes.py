@@ -1,6 +1,5 @@
 """Sweeps while nodes of their cluster come and go; the nodes are of one machine, see test_cluster.py for real hosts."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from ray.cluster_utils import Cluster
+from tasks import reference
 
+from fedmbo_ray.sweeps.config import read_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder
 
 ROOT = Path(__file__).parent.parent
@@ -70,8 +71,8 @@ def wait_for(process: subprocess.Popen, where: Path, there: Callable[[], Any]) -
     return found
 
 
-def digests(folder: Path) -> list[str]:
-    return [last["x_sha256"] for trial in SweepFolder(folder).trials() for last in trial.lasts()]
+def digests(folder: SweepFolder) -> list[str]:
+    return [last["x_sha256"] for trial in folder.trials() for last in trial.lasts()]
 
 
 def kinds(node: Any) -> set[str]:
@@ -87,7 +88,7 @@ def kinds(node: Any) -> set[str]:
 @pytest.mark.timeout(600)
 def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_path: Path) -> None:
     others = [nodes.add_node(num_cpus=2) for _ in range(3)]
-    text = SWEEP.format(rounds=300, clients="backend: ray, actors: 3", steps="[0.02]")
+    text = SWEEP.format(rounds=200, clients="backend: ray, actors: 3", steps="[0.02]")
     process = start(tmp_path, text, "--out", "apart")
     saved = tmp_path / "apart/trials/00000/seed_000/checkpoints"
     wait_for(process, tmp_path, lambda: len(list(saved.glob("*.pt"))) > 1)
@@ -95,15 +96,14 @@ def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_pat
     nodes.remove_node(only_clients, allow_graceful=False)
     assert process.poll() is None
     finish(process, tmp_path)
-    os.environ.pop("RAY_ADDRESS")
-    finish(start(tmp_path, text, "clients.backend=in_process", "--out", "alone"), tmp_path)
-    assert digests(tmp_path / "apart") == digests(tmp_path / "alone")
+    alone = read_sweep(tmp_path / "a.yaml", ["clients.backend=in_process"])
+    assert digests(SweepFolder(tmp_path / "apart")) == digests(reference(alone, tmp_path / "alone"))
 
 
 @pytest.mark.timeout(600)
 def test_a_node_that_is_added_takes_part_at_once(nodes: Cluster, tmp_path: Path) -> None:
     nodes.add_node(num_cpus=2)
-    text = SWEEP.format(rounds=300, clients="backend: in_process", steps="[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]")
+    text = SWEEP.format(rounds=250, clients="backend: in_process", steps="[0.01, 0.02, 0.03, 0.04, 0.05]")
     process = start(tmp_path, text, "tune.cpus_per_trial=2", "--out", "a")
     folder = SweepFolder(tmp_path / "a")
     wait_for(process, tmp_path, lambda: folder.has_sweep() and any(trial.lasts() for trial in folder.trials()))
@@ -111,5 +111,5 @@ def test_a_node_that_is_added_takes_part_at_once(nodes: Cluster, tmp_path: Path)
     finish(process, tmp_path)
     where = {trial.name: {each["node"] for each in trial.system()} for trial in folder.trials()}
     on_it = [name for name, found in where.items() if any(each.endswith(added.node_id[:6]) for each in found)]
-    assert 1 <= len(on_it) <= 5
-    assert len(where) == 6
+    assert 1 <= len(on_it) <= 4
+    assert len(where) == 5

@@ -1,15 +1,19 @@
-"""The command line, in real processes with real signals."""
+"""The command line: in real processes with real signals, in this one where nothing else is asked."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import psutil
 import pytest
+
+from fedmbo_ray.run import main
 
 QUICK = ["rounds=30", "record.every=5", "record.checkpoint_every=7", "clients.num_clients=20"]
 RAY = ["clients.backend=ray", "clients.cpus_per_actor=0.5"]
@@ -30,11 +34,21 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
 
 
 def run(*words: str) -> tuple[int, str, str]:
-    return finish(start(*words))
+    """In this process."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main(list(words))
+    return code, out.getvalue(), err.getvalue()
 
 
 def last_record(*words: str) -> dict:
-    code, out, err = run(*words, "--json")
+    """Of a run in one process, this one."""
+    code, out, err = run(*words, "clients.backend=in_process", "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def last_record_on_ray(*words: str) -> dict:
+    code, out, err = finish(start(*words, *RAY, "--json"))
     assert code == 0, err
     return json.loads(out)
 
@@ -65,7 +79,7 @@ def processes_of(process: subprocess.Popen, title: str) -> list[int]:
 
 
 def test_json_prints_the_last_record_alone(tmp_path: Path) -> None:
-    code, out, err = run(*QUICK, "--json", "--out", str(tmp_path / "run"))
+    code, out, err = finish(start(*QUICK, "--json", "--out", str(tmp_path / "run")))
     record = json.loads(out)
     assert code == 0
     assert "finished after 30 rounds" in err
@@ -94,7 +108,7 @@ def test_the_quadratic_reports_its_exact_hypergradient(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("actors", [3])
 def test_ray_gives_the_bits_of_in_process(actors: int, reference: dict, tmp_path: Path) -> None:
-    record = last_record(*QUICK, *RAY, f"clients.actors={actors}", "--out", str(tmp_path / "run"))
+    record = last_record_on_ray(*QUICK, f"clients.actors={actors}", "--out", str(tmp_path / "run"))
     assert bits(record) == bits(reference)
     same = [key for key in reference if key not in ("wall_seconds", "backend")]
     assert {key: record[key] for key in same} == {key: reference[key] for key in same}
@@ -135,7 +149,7 @@ def test_the_whole_run_is_killed_and_resumed(backend: str, reference: dict, tmp_
     code, _, err = run(*QUICK, "--out", str(out))
     assert code == 2
     assert "already holds a run: continue it with --resume" in err
-    record = last_record("--out", str(out), "--resume")
+    record = (last_record_on_ray if backend == "ray" else last_record)("--out", str(out), "--resume")
     assert bits(record) == bits(reference)
     rounds = [json.loads(line)["round"] for line in (out / "records.jsonl").read_text().splitlines()]
     assert rounds == [0, 5, 10, 15, 20, 25, 30]
@@ -220,7 +234,8 @@ def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_gets_one_line_and_exit_code_2(words: list[str], line: str, tmp_path: Path) -> None:
+def test_bad_input_gets_one_line_and_exit_code_2(words: list[str], line: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     out = [] if "--out" in words else ["--out", str(tmp_path / "run")]
     code, stdout, err = run(*words, *out)
     assert code == 2

@@ -18,6 +18,7 @@ from analysis import variance
 from analysis.claims import verdict
 from analysis.conclusions import FIGURES, name_of
 from analysis.reading import Store, Study, Trial
+from fedmbo_ray.study import main
 from fedmbo_ray.experiment import run
 from fedmbo_ray.loading import read_yaml
 from fedmbo_ray.studies import STUDIES, Plan, StudyFolder
@@ -36,16 +37,6 @@ def start(where: Path, module: str, *words: str) -> subprocess.Popen:
 def finish(where: Path, module: str, *words: str) -> None:
     code = start(where, module, *words).wait(timeout=1100)
     assert code == 0, (where / "said").read_text()[-3000:]
-
-
-def said(*words: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedmbo_ray.study", *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    return done.returncode, done.stderr
 
 
 def ended(where: Path, sweep: str) -> int:
@@ -178,9 +169,10 @@ def test_every_sweep_of_a_study_has_every_scale(scale: str, tmp_path: Path) -> N
         (["theory", "clients", "--out", "x"], "--out is for one study, but got theory, clients"),
     ],
 )
-def test_a_bad_word_is_one_line(words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_word_is_one_line(words: list[str], line: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    code, err = said(*words)
-    assert code == 2
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert main(words) == 2
+    err = capsys.readouterr().err
     assert err.strip().splitlines()[-1].startswith(f"error: {line}")
     assert "Traceback" not in err

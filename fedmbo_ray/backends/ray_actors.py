@@ -21,7 +21,7 @@ from fedmbo_ray.data import ClientData
 from fedmbo_ray.federation import RunFailed
 from fedmbo_ray.joining import Joined, Part
 from fedmbo_ray.oracles import Gradient
-from fedmbo_ray.placement import capacity, cluster_nodes, total
+from fedmbo_ray.placement import Resources, capacity, cluster_nodes, total
 from fedmbo_ray.profiling import Stacks
 from fedmbo_ray.registry import ConfigError
 
@@ -46,7 +46,7 @@ class RayActors:
         fan_out: int = FAN_OUT,
     ) -> None:
         if places is None:
-            require_room(actors, cpus, gpus)
+            require_room(actors, cpus, gpus, cluster_nodes())
         self.places = places or [None] * actors
         self.profile, self.profiles = profile, dict[str, Stacks]()
         self.options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
@@ -218,9 +218,8 @@ def tensor(array: Any) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def require_room(actors: int, cpus: float, gpus: float) -> None:
-    """Raise a ConfigError at once if the cluster could never place the actors."""
-    nodes = cluster_nodes()
+def require_room(actors: int, cpus: float, gpus: float, nodes: list[Resources]) -> None:
+    """Raise a ConfigError at once if a cluster of these nodes could never place the actors."""
     asked = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
     room = sum(capacity(node, asked) for node in nodes)
     if room < actors:
