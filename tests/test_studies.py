@@ -18,10 +18,10 @@ from analysis import variance
 from analysis.claims import verdict
 from analysis.conclusions import FIGURES, name_of
 from analysis.reading import Store, Study, Trial
-from fedmbo_ray.study import main
 from fedmbo_ray.experiment import run
 from fedmbo_ray.loading import read_yaml
 from fedmbo_ray.studies import STUDIES, Plan, StudyFolder
+from fedmbo_ray.study import main
 from fedmbo_ray.sweeps.config import make_sweep, read_sweep
 
 ROOT = Path(__file__).parent.parent
