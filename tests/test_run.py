@@ -115,9 +115,7 @@ def test_ray_gives_the_bits_of_in_process(actors: int, reference: dict, tmp_path
     assert (reference["backend"], record["backend"]) == ("in_process", f"ray, {actors} actor(s) by socket")
 
 
-def test_a_client_actor_and_the_driver_are_killed_and_the_run_goes_on_by_itself(
-    reference: dict, tmp_path: Path
-) -> None:
+def test_clients_and_driver_are_killed_and_the_run_goes_on_by_itself(reference: dict, tmp_path: Path) -> None:
     process = start(*QUICK, *RAY, "clients.actors=2", "--json", "--out", str(tmp_path / "run"))
     wait_for_round(tmp_path / "run", 5)
     os.kill(processes_of(process, "ClientActor")[0], signal.SIGKILL)
