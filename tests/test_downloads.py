@@ -37,6 +37,21 @@ def test_digits_need_no_network() -> None:
     assert (np.bincount(dataset.test_targets) > 25).all()
 
 
+def test_digits_are_those_that_scikit_learn_gives() -> None:
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    dataset = digits(Path())
+    test = np.arange(len(labels)) % 5 == 0
+    for ours, theirs in (
+        (dataset.train_inputs, images[~test]),
+        (dataset.test_inputs, images[test]),
+        (dataset.train_targets, labels[~test]),
+        (dataset.test_targets, labels[test]),
+    ):
+        assert (ours.reshape(theirs.shape) == theirs).all()
+
+
 def test_torchvision_imports_beside_a_cpu_torch() -> None:
     assert hasattr(torchvision_datasets(), "MNIST")
 
