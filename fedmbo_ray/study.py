@@ -126,11 +126,12 @@ def conclude(run: StudyRun, uri: str | None) -> bool:
 
 @contextmanager
 def one_cluster() -> Iterator[None]:
-    """Ray is started by the first sweep that needs it, and stopped at the end."""
+    """Ray is started by the first sweep that needs it, and stopped at the end, unless it was there before."""
+    was_there = "ray" in sys.modules and sys.modules["ray"].is_initialized()
     try:
         yield
     finally:
-        if "ray" in sys.modules:
+        if "ray" in sys.modules and not was_there:
             sys.modules["ray"].shutdown()
 
 

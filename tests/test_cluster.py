@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +112,17 @@ def ray_processes(host: Host) -> list[str]:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Of the hosts; no process may still run there at the end, and no mount be left."""
     yield tmp_path
-    here = str(tmp_path)
-    assert here not in Path("/proc/mounts").read_text()
+    wait_for("end of all processes", lambda: not those_in(tmp_path), 60)
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+def those_in(folder: Path) -> list[str]:
+    """The command lines of other processes that name a folder."""
+    found, own = [], f"/proc/{os.getpid()}/cmdline"
     for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = process.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        assert here not in words or process.parent.name == str(os.getpid()), words
+        with suppress(OSError):  # it has ended
+            found.append("" if str(process) == own else process.read_bytes().decode("utf8", "replace"))
+    return [words for words in found if str(folder) in words]
 
 
 def test_a_sweep_survives_the_loss_of_a_host(folder: Path) -> None:
