@@ -1,21 +1,22 @@
 """All blocks computed here, one after the other: no Ray, the reference for every other backend."""
 
-from typing import Any
-
 import torch
+from torch import Tensor
 
-from fedmbo_ray.blocks import Block, Job, run_block
-from fedmbo_ray.data import ClientData
-from fedmbo_ray.joining import Part
+from fedmbo_ray.data.batches import ClientData
+from fedmbo_ray.federation.execution import Block, Job, run_block
+from fedmbo_ray.federation.reduction import Part
+from fedmbo_ray.problems.base import Problem
 
 
 class InProcess:
     description = "in_process"
+    away = 0.0
 
-    def __init__(self, problem: Any, data: ClientData) -> None:
+    def __init__(self, problem: Problem, data: ClientData) -> None:
         self.problem, self.data = problem, data
 
-    def run(self, job: Job, blocks: list[Block]) -> Part:
+    def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         cpu = torch.device("cpu")
         return job.whole((run_block(self.problem, self.data, job, block, cpu) for block in blocks), len(blocks))
 

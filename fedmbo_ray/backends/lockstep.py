@@ -5,23 +5,28 @@ clients; when all have stopped, those that wait for the same thing are served to
 the bits of each are those that it would have alone.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
+from torch import Tensor
 
-from fedmbo_ray.blocks import Block, Job, run_block, run_together
-from fedmbo_ray.joining import Part
-from fedmbo_ray.oracles import Gradient, stacks_all
-from fedmbo_ray.problems.base import Task
+from fedmbo_ray.data.batches import ClientData
+from fedmbo_ray.federation.execution import Block, Job, run_block, run_together
+from fedmbo_ray.federation.reduction import Part
+from fedmbo_ray.problems.base import Problem, Task, capabilities
+from fedmbo_ray.problems.oracles import Gradient
 
 CPU = torch.device("cpu")
+T = TypeVar("T")
 
 
-class Request(NamedTuple):
+class PendingJob(NamedTuple):
     """What a run waits for."""
 
     backend: "Lockstep"
@@ -30,53 +35,66 @@ class Request(NamedTuple):
 
     @property
     def kind(self) -> Hashable:
-        """Equal for requests that can be served in one call."""
+        """Equal for jobs that can be done in one call."""
         job, each = self.job, len(self.blocks[0].each)
-        return id(self.backend), id(job.kernel), job.draw, job.summed, len(job.shared), each
+        return id(self.backend.problem), id(job.kernel), job.draw, job.summed, len(job.shared), each
 
 
 class Lockstep:
-    """The backend of all runs with one task."""
+    """The backend of one run; those with equal tasks have the same problem and data."""
 
     description = "in_process"
 
-    def __init__(self, task: Task) -> None:
-        self.problem, self.data = task.problem, task.data
+    def __init__(self, problem: Problem, data: ClientData) -> None:
+        self.problem, self.data, self.away = problem, data, 0.0
 
-    def run(self, job: Job, blocks: list[Block]) -> Part:
+    def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         hub = getcurrent().parent
-        if hub is None or not isinstance(job.kernel, Gradient) or not stacks_all(self.problem):
+        if hub is None or not isinstance(job.kernel, Gradient) or not capabilities(self.problem).stacks_all:
             return job.whole((run_block(self.problem, self.data, job, block, CPU) for block in blocks), len(blocks))
-        return hub.switch(Request(self, job, blocks))
+        left = time.thread_time()
+        part, own = hub.switch(PendingJob(self, job, blocks))
+        self.away += time.thread_time() - left - own
+        return part
 
-    def serve(self, requests: list[Request]) -> Iterator[Part]:
-        calls = [(job, block) for _, job, blocks in requests for block in blocks]
+    def serve(self, pending: list[PendingJob]) -> list[tuple[Part[Tensor], float]]:
+        """What each run waits for, and its share of the processor's seconds, by its blocks."""
+        began = time.thread_time()
+        calls = [(job, block) for _, job, blocks in pending for block in blocks]
         results = iter(run_together(self.problem, self.data, calls, CPU))
-        for _, job, blocks in requests:
-            yield job.whole(islice(results, len(blocks)), len(blocks))
+        parts = [job.whole(islice(results, len(blocks)), len(blocks)) for _, job, blocks in pending]
+        each = (time.thread_time() - began) / len(calls)
+        return [(part, each * len(job.blocks)) for part, job in zip(parts, pending, strict=True)]
 
     def close(self) -> None: ...
 
 
-class Shared:
-    """Makes backends; runs with equal tasks get the same one."""
+class SharedBackends:
+    """Makes backends; those of equal tasks share a problem and its data."""
 
     def __init__(self) -> None:
-        self.backends: list[Lockstep] = []
+        self.tasks: list[Task] = []
 
     def __call__(self, task: Task) -> Lockstep:
-        if not stacks_all(task.problem):
-            return Lockstep(task)
-        known = next((each for each in self.backends if each.problem == task.problem), None)
-        if known is None:
-            known = Lockstep(task)
-            self.backends.append(known)
-        return known
+        stacks = capabilities(task.problem).stacks_all
+        known = next((each for each in self.tasks if stacks and each.problem == task.problem), task)
+        self.tasks.append(known)
+        return Lockstep(known.problem, known.data)
 
 
-def advance(runs: list[Iterator[Any]]) -> list[Any]:
-    """The next item of each run, None of one that has ended."""
+def advance(runs: list[Iterator[T]]) -> list[T | None]:
+    """The next item of each run, None of one that has ended. If one raises, the others end where they wait."""
     steps = [greenlet(next) for _ in runs]
+    try:
+        return _advanced(runs, steps)
+    except BaseException:
+        for step in steps:
+            with suppress(Exception):  # what the first one raised is what is told
+                step.throw(GreenletExit)
+        raise
+
+
+def _advanced(runs: list[Iterator[T]], steps: list[greenlet]) -> list[T | None]:
     answers = [step.switch(run, None) for step, run in zip(steps, runs, strict=True)]
     waiting: dict[Hashable, list[int]] = defaultdict(list)
     for i, step in enumerate(steps):
@@ -84,8 +102,8 @@ def advance(runs: list[Iterator[Any]]) -> list[Any]:
             waiting[answers[i].kind].append(i)
     while waiting:
         served = waiting.pop(max(waiting, key=lambda kind: len(waiting[kind])))
-        requests = [answers[i] for i in served]
-        for i, part in zip(served, requests[0].backend.serve(requests), strict=True):
+        pending = [answers[i] for i in served]
+        for i, part in zip(served, pending[0].backend.serve(pending), strict=True):
             answers[i] = steps[i].switch(part)
             if not steps[i].dead:
                 waiting[answers[i].kind].append(i)

@@ -1,6 +1,6 @@
-"""python -m fedmbo_ray.cluster: whether the machines of a cluster.yaml can be started, and one more of them.
+"""fedmbo cluster: check whether the machines of a cluster.yaml can be started, and add one.
 
-`ray up` tries a machine that does not answer for a quarter of an hour, and says nothing of the workers.
+`ray up` alone tries a machine that does not answer for a quarter of an hour, and reports nothing about the workers.
 """
 
 import platform
@@ -9,24 +9,23 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fedmbo_ray.command import Parser, guarded
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.loading import read_yaml
-from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.cli.command import Parser, guarded
+from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.core.io import read_yaml
 
 HELP = """
 Examples:
-  python -m fedmbo_ray.cluster check cluster.yaml
-  python -m fedmbo_ray.cluster workers ~/ray_bootstrap_config.yaml          on the head, by `ray up` itself
-  python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml 10.0.0.13    on the head, to a cluster that runs
+  fedmbo cluster check cluster.yaml
+  fedmbo cluster workers ~/ray_bootstrap_config.yaml          on the head; `ray up` calls it
+  fedmbo cluster add ~/ray_bootstrap_config.yaml 10.0.0.13    on the head, while the cluster runs
 
-Exit codes: 0 all is well, 2 something is wrong, in one line for each machine.
+Exit codes: 0 all machines are ready, 2 a machine is not ready (one line for each machine).
 """
 
-EXAMPLE = "192.0.2."  # addresses that are nobody's
-GIGABYTES = 4.0  # that the environment of a machine takes, and some room for data
+EXAMPLE = "192.0.2."  # addresses that are reserved for documentation
+GIGABYTES = 4.0  # for the environment of a machine, and some room for data
 SECONDS = 10  # for a machine to answer
 OPTIONS = {
     "BatchMode": "yes",
@@ -41,14 +40,21 @@ print("@@", platform.python_version(), shutil.disk_usage(os.path.expanduser("~")
 
 
 class Machine(NamedTuple):
-    """What a machine says of itself."""
+    """What a machine reports about itself."""
 
     python: str
     free: int  # bytes on the disk of the user's home
 
 
+class Addresses(NamedTuple):
+    """Where the machines are."""
+
+    head: str
+    workers: list[str]
+
+
 class Door(NamedTuple):
-    """How the machines are entered."""
+    """How to log in to the machines."""
 
     user: str
     key: str | None
@@ -59,21 +65,21 @@ class Door(NamedTuple):
         return ["ssh", *options, *key, f"{self.user}@{host}", words]
 
     def ask(self, host: str) -> Machine | str:
-        """What a machine says, or what is wrong with it."""
+        """What a machine reports, or what is wrong with it."""
         try:
             command = self.command(host, f"bash --login -c {quoted(QUESTION)}")
             ended = subprocess.run(command, capture_output=True, text=True, timeout=3 * SECONDS)
         except subprocess.TimeoutExpired:
-            return f"did not answer in {3 * SECONDS} s"
+            return f"did not answer within {3 * SECONDS} s"
         except FileNotFoundError:
             raise ConfigError("ssh must be installed on this machine, but is not") from None
         said = next((line.split()[1:] for line in ended.stdout.splitlines() if line.startswith("@@ ")), None)
         if said is not None:
             return Machine(said[0], int(said[1]))
-        return self._explained(ended.stderr.strip() or ended.stdout.strip() or "nothing was said")
+        return self._explained(ended.stderr.strip() or ended.stdout.strip() or "no message")
 
     def bring(self, host: str, path: str) -> None:
-        """Copy a file or a folder of the user's to the same place on another machine."""
+        """Copy one of the user's files or folders to the same place on another machine."""
         local = str(Path(path).expanduser()) + ("/" if path.endswith("/") else "")
         self.run(host, f"mkdir -p {quoted_home(str(Path(path).parent if not path.endswith('/') else path))}")
         shell = shlex.join(self.command(host, "")[:-2])
@@ -95,7 +101,7 @@ class Door(NamedTuple):
 def call(host: str, command: list[str]) -> None:
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
-        last = (ended.stderr.strip() or ended.stdout.strip() or "nothing was said").splitlines()[-1]
+        last = (ended.stderr.strip() or ended.stdout.strip() or "no message").splitlines()[-1]
         raise RunFailed(f"{host} could not be added: {command[0]} ended with exit code {ended.returncode} ({last})")
 
 
@@ -109,7 +115,7 @@ def quoted(words: str) -> str:
 
 
 def trouble(machine: Machine | str, python: str | None) -> str | None:
-    """What keeps a machine out of the cluster; all must have the head's `python`, to the last digit."""
+    """Why a machine can't join the cluster, or None; all must have exactly the head's version of Python."""
     if isinstance(machine, str):
         return machine
     if python is not None and machine.python != python:
@@ -122,7 +128,7 @@ def trouble(machine: Machine | str, python: str | None) -> str | None:
 
 
 def ask_all(hosts: list[str], door: Door, python: str | None) -> None:
-    """Raises a ConfigError with a line for each machine that can't take part."""
+    """Print the state of each machine; raise a ConfigError that names those that can't take part."""
     with ThreadPoolExecutor(max_workers=32) as threads:
         answers = list(threads.map(door.ask, hosts))
     found = {host: trouble(answer, python) for host, answer in zip(hosts, answers, strict=True)}
@@ -133,58 +139,70 @@ def ask_all(hosts: list[str], door: Door, python: str | None) -> None:
         raise ConfigError(f"no cluster was started: {'; '.join(wrong_ones)}")
 
 
-def read(path: Path) -> tuple[dict[str, Any], Door]:
-    """The provider's section of a cluster.yaml for machines given by address, and how they are entered."""
+def read(path: Path) -> tuple[Addresses, Door]:
+    """The addresses of the machines in a cluster.yaml, and how to log in to them."""
     config = read_yaml(path)
-    provider, auth = config.get("provider") or {}, config.get("auth") or {}
+    provider, auth = (section(config, name, path) for name in ("provider", "auth"))
     if provider.get("type") != "local":
         raise ConfigError(f"provider.type must be 'local' to be checked, but {path} has {provider.get('type')!r}")
-    for name, section in (("provider.head_ip", provider), ("provider.worker_ips", provider), ("auth.ssh_user", auth)):
-        if not section.get(name.partition(".")[2]):
+    for name, given in (("provider.head_ip", provider), ("provider.worker_ips", provider), ("auth.ssh_user", auth)):
+        if not given.get(name.partition(".")[2]):
             raise ConfigError(f"{name}: is required in {path}")
-    example = [host for host in (provider["head_ip"], *provider["worker_ips"]) if str(host).startswith(EXAMPLE)]
+    if not isinstance(provider["worker_ips"], list):
+        raise ConfigError(f"provider.worker_ips: must be a list in {path}, but is {provider['worker_ips']!r}")
+    key = auth.get("ssh_private_key")
+    machines = Addresses(str(provider["head_ip"]), [str(host) for host in provider["worker_ips"]])
+    example = [host for host in (machines.head, *machines.workers) if host.startswith(EXAMPLE)]
     if example:
-        raise ConfigError(f"{path} must have the addresses of your machines, but has {example[0]} of the example")
-    return provider, Door(auth["ssh_user"], auth.get("ssh_private_key"))
+        raise ConfigError(f"{path} must have the addresses of your machines, but has {example[0]}, an example")
+    return machines, Door(str(auth["ssh_user"]), str(key) if key else None)
+
+
+def section(config: dict[str, object], name: str, path: Path) -> dict[str, object]:
+    """A section of a cluster.yaml; empty if it is missing."""
+    found = config.get(name) or {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name}: must be a mapping in {path}, but is {found!r}")
+    return found
 
 
 def check(path: Path) -> None:
-    """The head, from where one wants to start it."""
-    provider, door = read(path)
+    """Check the head, from the machine that will start it."""
+    machines, door = read(path)
     if door.key is not None and not Path(door.key).expanduser().exists():
         raise ConfigError(f"auth.ssh_private_key must be a file, but there is no {door.key}")
-    ask_all([str(provider["head_ip"])], door, None)
+    ask_all([machines.head], door, None)
 
 
 def workers(path: Path) -> None:
-    """The workers, from the head."""
-    provider, door = read(path)
-    ask_all([str(host) for host in provider["worker_ips"]], door, platform.python_version())
+    """Check the workers, from the head."""
+    machines, door = read(path)
+    ask_all(machines.workers, door, platform.python_version())
 
 
 def add(path: Path, host: str) -> None:
-    """Another machine, to a cluster that runs: it gets what `ray up` gives to a worker, and is told to start."""
-    provider, door = read(path)
+    """Add a machine to a running cluster: copy and install what `ray up` gives to a worker, and start it."""
+    machines, door = read(path)
     ask_all([host], door, platform.python_version())
     config = read_yaml(path)
     for each in (*config.get("file_mounts", {}), *config.get("cluster_synced_files", [])):
         door.bring(host, each)
     for words in (*config.get("worker_setup_commands", []), *config.get("worker_start_ray_commands", [])):
         print(f"{host}: {words}", file=sys.stderr)
-        door.run(host, f"export RAY_HEAD_IP={provider['head_ip']}; {words}")
+        door.run(host, f"export RAY_HEAD_IP={machines.head}; {words}")
 
 
 def main(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
 
     def work() -> int:
-        parser = Parser("fedmbo_ray.cluster", "Ask the machines of a cluster.yaml whether they can be started.", HELP)
-        parser.add_argument("what", choices=("check", "workers", "add"), help="the head; the workers; one more of them")
+        parser = Parser("fedmbo_ray.cluster", "Check the machines of a cluster.yaml, or add one.", HELP)
+        parser.add_argument("what", choices=("check", "workers", "add"), help="check the head, the workers; add one")
         parser.add_argument("file", type=Path, metavar="CLUSTER.yaml")
         parser.add_argument("host", nargs="?", help="the address of the machine to add")
         args = parser.parse_args(words)
         if (args.what == "add") != (args.host is not None):
-            raise ConfigError(f"{args.what} takes {'the' if args.what == 'add' else 'no'} address of a machine")
+            raise ConfigError(f"{args.what} {'needs the' if args.what == 'add' else 'takes no'} address of a machine")
         {"check": check, "workers": workers, "add": lambda file: add(file, args.host)}[args.what](args.file)
         return 0
 

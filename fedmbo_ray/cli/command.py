@@ -1,18 +1,17 @@
-"""What the commands have in common: how they read their words, how they complain and how they are interrupted."""
+"""What the commands share: how they read arguments, report errors and handle interruptions."""
 
 import argparse
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FrameType
+from typing import NoReturn, TextIO
 
-from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse
-from fedmbo_ray.downloads import DownloadError
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.registry import ConfigError
-
-SCALES = ("smoke", "standard", "paper")  # of studies
+from fedmbo_ray.config.shipped import find_config
+from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,35 +19,43 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, module: str, description: str, epilog: str) -> None:
         raw = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog=f"python -m {module}", description=description, epilog=epilog, formatter_class=raw)
+        super().__init__(prog=called(module), description=description, epilog=epilog, formatter_class=raw)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (see --help)")
 
     def parse_config(self, words: list[str]) -> argparse.Namespace:
-        """Also `file` (None if there is none) and `overrides`: what there is of CONFIG.yaml and key.path=value."""
+        """Parse, and add `file` (the config file, or None) and `overrides` (the key.path=value words)."""
         args = self.parse_intermixed_args(words)
         args.overrides = [word for word in args.config if "=" in word]
         files = [word for word in args.config if "=" not in word]
         if len(files) > 1:
             self.error(f"one config file at most, but got {', '.join(files)}")
-        args.file = Path(files[0]) if files else None
+        args.file = find_config(files[0]) if files else None
         return args
 
 
+def called(module: str) -> str:
+    """How the user called the command of a module such as fedmbo_ray.run: with `fedmbo`, or with `python -m`."""
+    command = module.removeprefix("fedmbo_ray.")
+    program = Path(sys.argv[0]).name
+    if program == f"{command}.py":
+        return f"python -m {module}"
+    return f"python -m fedmbo_ray {command}" if program == "__main__.py" else f"fedmbo {command}"
+
+
 def complain(error: BaseException, code: int) -> int:
-    """One line about an error on stderr; returns the exit code."""
+    """Print an error as one line on stderr; returns the exit code."""
     said = " ".join(str(error).split()) if isinstance(error, ConfigError) else str(error)
     print(f"error: {said or type(error).__name__}", file=sys.stderr)
     return code
 
 
 def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
-    """The exit code of a command's work, whatever becomes of it; `hint` tells how to go on after an interruption."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    """Run `work` and return its exit code, also after errors; `hint` says how to continue after an interruption."""
     try:
-        return work()
+        with interruptible():
+            return work()
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
     except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
@@ -58,5 +65,29 @@ def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
         return 130
 
 
-def _interrupt(number: int, frame: Any) -> NoReturn:
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In this context, SIGTERM ends the work as Ctrl-C does; afterwards the old handlers are restored."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def result_alone() -> Iterator[TextIO]:
+    """In this context, `print` writes to stderr; yields stdout, which is only for the command's result."""
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    try:
+        yield stdout
+    finally:
+        sys.stdout = stdout
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt

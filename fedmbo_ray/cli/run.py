@@ -1,96 +1,78 @@
-"""python -m fedmbo_ray.run: one run of one config, with progress, records and checkpoints."""
+"""fedmbo run: one run of one config, with progress, records and checkpoints."""
 
 import argparse
 import json
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
 
-from fedmbo_ray.building import build_task
-from fedmbo_ray.checkpoints import Record, RunFolder, write_atomically
-from fedmbo_ray.command import Parser, guarded
-from fedmbo_ray.config import EXECUTION, RunConfig
-from fedmbo_ray.experiment import run
-from fedmbo_ray.loading import changed, changes, read_config, read_yaml
-from fedmbo_ray.profiling import Profile, sampled
-from fedmbo_ray.progress import RunProgress, figures
-from fedmbo_ray.registry import ConfigError, construct
+if TYPE_CHECKING:  # imported where needed, so that --help is fast
+    from fedmbo_ray.config.schema import RunConfig
+    from fedmbo_ray.problems.base import Task
+    from fedmbo_ray.runs.folder import Record, RunFolder
+    from fedmbo_ray.runs.loop import Tick
 
+MODULE = "fedmbo_ray.run"
 HELP = """
 Examples:
-  python -m fedmbo_ray.run
-  python -m fedmbo_ray.run rounds=100 algorithm.hypergradient=phe_sum
-  python -m fedmbo_ray.run tune_configs/mnist.yaml clients.backend=ray clients.actors=2 --out runs/mnist
-  python -m fedmbo_ray.run --out runs/mnist --resume
-What a config can name: python -m fedmbo_ray.catalog
+  fedmbo run
+  fedmbo run rounds=100 algorithm.hypergradient=phe_sum
+  fedmbo run tune_configs/mnist.yaml clients.backend=ray clients.actors=2 --out runs/mnist
+  fedmbo run --out runs/mnist --resume
+  fedmbo run --out runs/mnist --resume rounds=2000
+  fedmbo run rounds=null budget.communications=440
+The names that a config can use: fedmbo catalog
 
 Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (continue with --resume).
 """
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = Parser("fedmbo_ray.run", "Run federated bilevel optimization as a YAML config says.", HELP)
+    parser = Parser(MODULE, "Run the federated bilevel optimization that a YAML config describes.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a config, and changes to it")
     parser.add_argument("--out", type=Path, help="folder for config, records and checkpoints (default: runs/<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
-    parser.add_argument("--json", action="store_true", help="print the last record, and nothing else, on stdout")
-    parser.add_argument("--profile", action="store_true", help="show where a round's time goes, and draw a flame graph")
+    parser.add_argument("--json", action="store_true", help="print only the last record on stdout")
+    parser.add_argument("--track", action="store_true", help="record the run in MLflow, like a sweep")
+    parser.add_argument("--profile", action="store_true", help="show where a round's time goes; draw a flame graph")
     args = parser.parse_config(words)
     if args.resume and args.out is None:
         parser.error("--resume needs --out, the folder of the run to continue")
     return args
 
 
-def prepare(args: argparse.Namespace) -> tuple[RunConfig, RunFolder]:
-    """The config and the folder of the run, both checked; raises ConfigError before anything is started."""
-    folder = RunFolder(args.out or Path("runs") / time.strftime("%Y-%m-%d_%H-%M-%S"))
-    if args.resume:
-        config = continued(folder, args)
-    elif folder.has_run():
-        raise ConfigError(f"{folder.path} already holds a run: continue it with --resume or choose another --out")
-    else:
-        config = read_config(args.file, args.overrides)
-    build_task(config)
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out must be a folder to write to, but {folder.path}: {error.strerror}") from None
-    return config, folder
+def prepare(args: argparse.Namespace, folder: "RunFolder") -> tuple["RunConfig", "Task"]:
+    """The config of the run, checked, and its task; raises ConfigError before anything is started."""
+    from fedmbo_ray.api.configs import prepared
 
-
-def continued(folder: RunFolder, args: argparse.Namespace) -> RunConfig:
-    """The config to go on with: the folder's own, which only keys that don't change results may differ from."""
-    if not folder.config_file.exists():
-        raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
-    old = construct(RunConfig, read_yaml(folder.config_file))
-    config = construct(RunConfig, changed(read_yaml(args.file or folder.config_file), args.overrides))
-    other = changes(old.resolved(), config.resolved())
-    if other:
-        raise ConfigError(
-            f"--resume must keep the run's config, but these keys are new: {', '.join(other)}; "
-            f"only {', '.join(EXECUTION)} may be"
-        )
-    return config
+    return prepared(args.file, args.overrides, {}, folder, args.resume)
 
 
 def records_of(
-    config: RunConfig, folder: RunFolder, resume: bool, tick: Callable[[int], None], profile: bool
-) -> Iterator[Record]:
+    config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool, tick: "Tick", profile: bool
+) -> Iterator["Record"]:
+    from fedmbo_ray.runs.loop import run
+
     if config.clients.backend == "in_process":
-        records = run(config, folder, resume, tick=tick)
+        records = run(config, folder, resume, tick=tick, task=task)
         return profiled(records, folder) if profile else records
     print(f"starting Ray and {config.clients.actors} client actors", file=sys.stderr, flush=True)
-    from fedmbo_ray.driver import run_on_ray  # Ray takes seconds to import
+    from fedmbo_ray.runs.driver import run_on_ray  # Ray takes seconds to import
 
     return run_on_ray(config, folder, resume, tick, profile)
 
 
-def profiled(records: Iterator[Record], folder: RunFolder) -> Iterator[Record]:
-    """The same records, and at the end a profile in the folder."""
+def profiled(records: Iterator["Record"], folder: "RunFolder") -> Iterator["Record"]:
+    """Yield the same records, and write a profile to the folder at the end."""
+    from fedmbo_ray.core.sampling import sampled
+    from fedmbo_ray.runs.profile import Profile
+
     last: Record = {"round": 0}
     with sampled() as stacks:
         for last in records:
@@ -98,20 +80,34 @@ def profiled(records: Iterator[Record], folder: RunFolder) -> Iterator[Record]:
     Profile({"this process": stacks}, last["round"]).write(folder.profile_file)
 
 
-def follow(config: RunConfig, folder: RunFolder, resume: bool, profile: bool) -> Record:
+def follow(config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool, profile: bool) -> "Record":
     """Run to the end with progress shown; returns the last record."""
+    from fedmbo_ray.runs.limits import Limits
+    from fedmbo_ray.runs.progress import RunProgress
+
     last: Record = {}
     if resume:
-        print(f"going on after round {folder.saved_round()}", file=sys.stderr)
-    with RunProgress(config.rounds) as progress:
-        records = records_of(config, folder, resume, progress.tick, profile)
+        print(f"continuing after round {folder.saved_round()}", file=sys.stderr)
+    with RunProgress(Limits.of(config)) as progress:
+        records = records_of(config, task, folder, resume, progress.tick, profile)
         with closing(records):  # type: ignore[type-var]
             for last in records:
                 progress.show(last)
     return last
 
 
-def report(last: Record, folder: RunFolder) -> None:
+def tracking(config: "RunConfig", folder: "RunFolder", args: argparse.Namespace) -> AbstractContextManager[None]:
+    """In this context, the run is recorded in MLflow, if the user asked for it."""
+    if not args.track:
+        return nullcontext()
+    from fedmbo_ray.tracking.single import tracked
+
+    return tracked(config, folder, f"{called(MODULE)} {shlex.join([*args.config, '--track'])}")
+
+
+def report(last: "Record", folder: "RunFolder") -> None:
+    from fedmbo_ray.runs.progress import figures
+
     if last["status"] == "diverged":
         print(
             f"diverged in round {last['round']}: {last['reason']}. Try a smaller algorithm.step_size or "
@@ -120,11 +116,19 @@ def report(last: Record, folder: RunFolder) -> None:
         )
     else:
         rounds = "1 round" if last["round"] == 1 else f"{last['round']} rounds"
+        if "ended_by" in last:
+            print(f"the budget of {last['ended_by'].replace('_', ' ')} is used up", file=sys.stderr)
         print(f"finished after {rounds} and {last['communications']} communications: {figures(last)}", file=sys.stderr)
-        print(f"records: {folder.records_file}; picture: python -m analysis.curves {folder.path}", file=sys.stderr)
+        print(f"final x and y: {folder.result_file}; records: {folder.records_file}", file=sys.stderr)
+        print(f"plot: fedmbo plot {folder.path}", file=sys.stderr)
 
 
-def show_profile(folder: RunFolder) -> None:
+def show_profile(folder: "RunFolder") -> None:
+    from rich.console import Console
+
+    from fedmbo_ray.core.io import write_atomically
+    from fedmbo_ray.runs.profile import Profile
+
     profile, page = Profile.read(folder.profile_file), folder.path / "profile.html"
     write_atomically(page, profile.flame_graph().encode())
     Console(stderr=True).print(*profile.tables())
@@ -136,16 +140,19 @@ def main(words: list[str] | None = None) -> int:
 
     def work() -> int:
         nonlocal folder
-        args, stdout = parse(sys.argv[1:] if words is None else words), sys.stdout
-        # Up to the end of the process stdout is for the result alone; Ray reports dead workers on it, if late.
-        sys.stdout = sys.stderr
-        config, folder = prepare(args)
-        last = follow(config, folder, args.resume, args.profile)
-        report(last, folder)
-        if args.profile:
-            show_profile(folder)
-        if args.json:
-            print(json.dumps(last, allow_nan=False), file=stdout, flush=True)
+        args = parse(sys.argv[1:] if words is None else words)
+        from fedmbo_ray.runs.folder import RunFolder
+
+        folder = RunFolder(args.out or Path("runs") / time.strftime("%Y-%m-%d_%H-%M-%S"))
+        with result_alone() as stdout:
+            config, task = prepare(args, folder)
+            with tracking(config, folder, args):
+                last = follow(config, task, folder, args.resume, args.profile)
+            report(last, folder)
+            if args.profile:
+                show_profile(folder)
+            if args.json:
+                print(json.dumps(last, allow_nan=False), file=stdout, flush=True)
         return 0 if last["status"] == "finished" else 1
 
     def hint() -> str:

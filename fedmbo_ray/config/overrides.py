@@ -1,33 +1,26 @@
 """From YAML files and `key.path=value` words to a RunConfig."""
 
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from fedmbo_ray.config import EXECUTION, RunConfig
+from fedmbo_ray.config.schema import EXECUTION, Fields, RunConfig
+from fedmbo_ray.core.components import Component, component_of, construct, is_number, required_of, section_of
+from fedmbo_ray.core.errors import ConfigError, at
+from fedmbo_ray.core.io import parse_yaml, read_yaml
 from fedmbo_ray.problems import makes_own_data
-from fedmbo_ray.registry import (
-    Component,
-    ConfigError,
-    at,
-    component_of,
-    construct,
-    is_number,
-    required_of,
-    section_of,
-)
+
+DEFAULT = Path(__file__).parent / "default.yaml"
+Override = str | tuple[list[str], object]  # key.path=value, or its keys and its value
 
 
-def read_config(path: Path | None, overrides: list[str]) -> RunConfig:
+def read_config(path: Path | None, overrides: Sequence[Override]) -> RunConfig:
     """The config in a YAML file (the shipped default if None), changed by `key.path=value` words."""
-    return construct(RunConfig, changed(read_yaml(path), overrides))
+    return construct(RunConfig, changed(read_yaml(path or DEFAULT), overrides))
 
 
-def changed(fields: dict[str, Any], overrides: list[str], root: Any = RunConfig) -> dict[str, Any]:
+def changed(fields: Fields, overrides: Sequence[Override], root: type[RunConfig] = RunConfig) -> Fields:
     """The fields of a `root` with each `key.path=value` applied: outer before inner, of equals the last one wins."""
-    words = [parse_override(word) for word in overrides]
+    words = [parse_override(word) if isinstance(word, str) else word for word in overrides]
     for keys, value in sorted(words, key=lambda word: len(word[0]) - (word[0][-1] == "name")):
         path = keys[:-1] if keys[-1] == "name" else keys
         if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
@@ -40,39 +33,7 @@ def changed(fields: dict[str, Any], overrides: list[str], root: Any = RunConfig)
     return fields
 
 
-def read_yaml(path: Path | None) -> dict[str, Any]:
-    name = path or "the default config"
-    try:
-        text = (files("fedmbo_ray").joinpath("default.yaml") if path is None else path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"can't read {name}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"can't read {name}: it is not text in UTF-8") from None
-    fields = parse_yaml(text, str(name))
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{name} must be a mapping of keys to values, but is {type(fields).__name__}")
-    return fields
-
-
-class UniqueKeys(yaml.SafeLoader):
-    """YAML without what executes, and without keys given twice, of which PyYAML silently takes the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.YAMLError(f"the key {twice!r} is given twice")
-        return super().construct_mapping(node, deep)
-
-
-def parse_yaml(text: str, name: str) -> Any:
-    try:
-        return yaml.load(text, UniqueKeys)  # noqa: S506 (a SafeLoader)
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
-
-
-def parse_override(word: str) -> tuple[list[str], Any]:
+def parse_override(word: str) -> tuple[list[str], object]:
     """The keys and the value of a `key.path=value`; the value is read as YAML."""
     path, equals, text = word.partition("=")
     keys = path.split(".")
@@ -81,7 +42,7 @@ def parse_override(word: str) -> tuple[list[str], Any]:
     return keys, parse_yaml(text, f"the value of {word!r}")
 
 
-def section_at(root: Any, fields: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+def section_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> Fields:
     """The mapping at a path, made if there is none; a component's bare name or number becomes a mapping."""
     whole = fields
     for depth, key in enumerate(keys, 1):
@@ -92,7 +53,7 @@ def section_at(root: Any, fields: dict[str, Any], keys: list[str]) -> dict[str, 
     return fields
 
 
-def as_mapping(root: Any, fields: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+def as_mapping(root: type[RunConfig], fields: Fields, keys: list[str], value: object) -> Fields:
     """What a component's short form stands for; anything else that has no keys is an error."""
     component = component_at(root, fields, keys)
     if component is None:
@@ -101,7 +62,7 @@ def as_mapping(root: Any, fields: dict[str, Any], keys: list[str], value: Any) -
         return component.as_mapping(value)
 
 
-def choose(root: Any, fields: dict[str, Any], keys: list[str], name: str) -> None:
+def choose(root: type[RunConfig], fields: Fields, keys: list[str], name: str) -> None:
     """Give a component another name; of its parameters those stay that the new one has no default for."""
     component, section = component_at(root, fields, keys), section_at(root, fields, keys)
     if section.get("name") == name:
@@ -112,9 +73,9 @@ def choose(root: Any, fields: dict[str, Any], keys: list[str], name: str) -> Non
     section.update({"name": name, **kept})
 
 
-def component_at(root: Any, fields: dict[str, Any], keys: list[str]) -> Component | None:
+def component_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> Component | None:
     """The annotation of the component at a path, None if there is none; `fields` say what is chosen on the way."""
-    cls: Any = root
+    cls: type | None = root
     component = None
     for key in keys:
         field = getattr(cls, "__pydantic_fields__", {}).get(key)
@@ -130,12 +91,12 @@ def component_at(root: Any, fields: dict[str, Any], keys: list[str]) -> Componen
     return component
 
 
-def changes(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = EXECUTION) -> list[str]:
+def changes(old: Fields, new: Fields, free: tuple[str, ...] = EXECUTION) -> list[str]:
     """The key paths at which two resolved configs differ, but for those that are free to."""
     return [path for path in differences(old, new) if path not in free]
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:
+def differences(old: Fields, new: Fields, path: str = "") -> list[str]:
     """The key paths at which two resolved configs differ."""
     found = []
     for key in sorted(old.keys() | new.keys()):

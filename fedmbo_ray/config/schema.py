@@ -1,28 +1,35 @@
-"""The typed form of a config: what its sections and keys are, and what they may hold."""
+"""The sections, keys and allowed values of a config."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 
-from fedmbo_ray.algorithms import AnyAlgorithm
-from fedmbo_ray.availability import Unreliable
-from fedmbo_ray.datasets import DATASETS
-from fedmbo_ray.partitions import AnyPartition, ByDigits
+from fedmbo_ray.core.cards import card_of
+from fedmbo_ray.core.components import Component, parts_of
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.settings import Count, NonNegative, Positive, Probability
+from fedmbo_ray.data.datasets import DATASETS
+from fedmbo_ray.data.partitions import AnyPartition, ByDigits
+from fedmbo_ray.federation.availability import Unreliable
+from fedmbo_ray.federation.rounds import Round
+from fedmbo_ray.methods.algorithms import AnyAlgorithm
+from fedmbo_ray.methods.base import check_weights
+from fedmbo_ray.methods.schedules import uses_horizon
 from fedmbo_ray.problems import PROBLEMS, makes_own_data
 from fedmbo_ray.problems.base import ProblemSettings
-from fedmbo_ray.registry import Component, ConfigError, Count, NonNegative, Positive, Probability, at, parts_of
 
 
 def _as_ray_counts(share: float) -> float:
     if 0 < share < 1e-4:
-        raise ValueError(f"a share must be 0 or at least 0.0001, as Ray counts, but got {share}")
+        raise ValueError(f"a share must be 0 or at least 0.0001, Ray's smallest unit, but got {share}")
     return share
 
 
 Share = Annotated[NonNegative, AfterValidator(_as_ray_counts)]
+Amount = Annotated[int, Strict(), Ge(1)]  # a Count without an upper limit, since floats are many
+Fields = dict[str, Any]  # a config as read from YAML
 
 
 class Section(BaseModel):
@@ -30,7 +37,7 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """Which data set, and how it is spread over the clients."""
+    """Which data set, and how it is distributed over the clients."""
 
     name: Literal[*DATASETS] = "digits"  # type: ignore[valid-type]
     partition: AnyPartition = Field(default_factory=ByDigits)
@@ -40,7 +47,7 @@ class DataConfig(Section):
 
 
 class ClientsConfig(Section):
-    """Who takes part in a communication, and where its clients are computed."""
+    """Who takes part in a communication, and where clients compute."""
 
     num_clients: Count = 100  # m
     cohort_size: Count = 10  # n
@@ -63,21 +70,38 @@ class ClientsConfig(Section):
 
 
 class RecordConfig(Section):
-    """How often a run reports and saves itself."""
+    """How often a run makes records and checkpoints."""
 
     every: Count = 10  # rounds between two records
     averaged: tuple[str, ...] = ()  # exact figures whose mean over all rounds so far is recorded, as mean_<figure>
-    loss_samples: Count = 5000  # samples behind lower_loss and upper_loss, spread evenly over clients
+    loss_samples: Count = 5000  # samples to measure lower_loss and upper_loss, evenly over clients
     checkpoint_every: Count = 50  # rounds between two checkpoints
     checkpoints_kept: Count = 2
     explosion: Positive = 1e6  # a run has diverged when |x| or |y| exceeds this
 
 
+class BudgetConfig(Section):
+    """Limits of a run: it ends after the round in which one of them is reached."""
+
+    communications: Amount | None = None
+    floats: Amount | None = None  # up and down
+    samples: Amount | None = None
+    data_epochs: Positive | None = None  # samples divided by the size of the data
+    seconds: Positive | None = None  # of computing; the last round then differs from run to run
+
+    @model_validator(mode="after")
+    def _of_something(self) -> "BudgetConfig":
+        if not self.model_dump(exclude_none=True):
+            raise ValueError(f"must limit at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+
 class RunConfig(Section):
-    """Everything that decides what a run computes, and where."""
+    """Everything that defines what a run computes, and where."""
 
     seed: Annotated[int, Ge(0)] = 0
-    rounds: Count = 200  # K
+    rounds: Count | None = None  # K; may be left out if a budget ends the run
+    budget: BudgetConfig | None = None
     problem: Annotated[ProblemSettings, Component(PROBLEMS)]
     data: DataConfig | None = None
     clients: ClientsConfig = ClientsConfig()
@@ -86,7 +110,7 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _data_where_needed(cls, fields: Any) -> Any:
+    def _data_where_needed(cls, fields: Fields) -> Fields:
         if makes_own_data(fields.get("problem")):
             if fields.get("data") is not None:
                 raise ValueError("this problem makes its own data: leave `data` out (data=null)")
@@ -94,10 +118,20 @@ class RunConfig(Section):
         return {**fields, "data": DataConfig() if fields.get("data") is None else fields["data"]}
 
     @model_validator(mode="after")
+    def _ends(self) -> "RunConfig":
+        if self.rounds is None and self.budget is None:
+            raise ConfigError("is required unless a budget ends the run, such as budget.communications=440", "rounds")
+        path = horizon_of(self.algorithm)
+        if self.rounds is None and path is not None:
+            raise ConfigError(f"is required even with a budget, since {path} depends on it", "rounds")
+        return self
+
+    @model_validator(mode="after")
     def _enough_take_part(self) -> "RunConfig":
         m, n = self.clients.num_clients, self.clients.cohort_size
         for path, part in parts_of(self.algorithm, "algorithm"):
-            needed = part.card.participation if hasattr(part, "card") else "partial"
+            card = card_of(part)
+            needed = card.participation if card is not None else "partial"
             if needed == "full" and n != m:
                 raise ConfigError(
                     f"{type(part).__name__} needs every client in every communication: `cohort_size == num_clients` "
@@ -114,17 +148,21 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _weights_of_momenta(self) -> "RunConfig":
-        """No schedule grows, so what holds in the first round holds in all."""
-        if hasattr(self.algorithm, "weights"):
-            first = SimpleNamespace(round=0, rounds=self.rounds, cohort_size=self.clients.cohort_size)
-            with at("algorithm"):
-                self.algorithm.weights(first)
+        check_weights(self.algorithm, Round(0, self.rounds, self.clients.cohort_size))
         return self
 
-    def resolved(self) -> dict[str, Any]:
-        """Plain values, every default filled in; reading them back gives an equal config."""
+    def resolved(self) -> Fields:
+        """The config as plain values, with every default filled in; reading them gives an equal config."""
         return self.model_dump(mode="json")
 
 
-# What may differ between a run and its continuation: none of it changes a bit of the result.
+def horizon_of(algorithm: AnyAlgorithm) -> str | None:
+    """The path of the first step size that depends on K; None if none does."""
+    path = uses_horizon(algorithm)
+    return None if path is None else ".".join(("algorithm", *path))
+
+
+# Keys that may differ between a run and its continuation: they don't change the result.
 EXECUTION = ("clients.backend", "clients.actors", "clients.cpus_per_actor", "clients.gpus_per_actor", "data.root")
+# Keys that only decide when a run ends; they may differ, too, if no step size depends on them.
+LENGTH = ("rounds", "budget", *(f"budget.{name}" for name in BudgetConfig.model_fields))

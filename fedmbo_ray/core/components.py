@@ -1,123 +1,19 @@
-"""Names that a config may use: one Registry per kind, and the pydantic type that looks names up in it."""
+"""From plain values to checked objects: the field that holds a named component, and errors in one line."""
 
-import difflib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+from typing import Any, get_args
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, ValidationInfo
-from pydantic.dataclasses import dataclass
-from pydantic_core import core_schema
+from pydantic import TypeAdapter, ValidationError, ValidationInfo
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, core_schema
 
-from fedmbo_ray.cards import Card
+from fedmbo_ray.core.cards import card_of
+from fedmbo_ray.core.errors import ConfigError, at, choices
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.core.settings import T, checked_fields
 
-T = TypeVar("T")
-
-# What most parameters are.
-Count = Annotated[int, Strict(), Ge(1), Le(2**31 - 1)]
-Positive = Annotated[float, Gt(0)]
-NonNegative = Annotated[float, Ge(0)]
-Probability = Annotated[float, Ge(0), Lt(1)]
-
-
-class ConfigError(Exception):
-    """A config that breaks a rule; as text, one line: path, rule, value, choices."""
-
-    def __init__(self, rule: str, *path: str) -> None:
-        super().__init__(rule, *path)
-        self.rule, self.path = rule, path
-
-    def __str__(self) -> str:
-        return f"{'.'.join(self.path)}: {self.rule}" if self.path else self.rule
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
-def settings(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass whose fields are checked, wherever its values come from."""
-    return cast(
-        "type[T]",
-        dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True))(cls),
-    )
-
-
-class Registry(Mapping[str, type]):
-    """The classes of one kind (say, lower solvers) by the name a config gives them.
-
-    Other packages add theirs by entry points in the group `fedmbo_ray.<group>`; they are imported when asked for.
-    """
-
-    def __init__(self, kind: str, group: str, methods: tuple[str, ...], classes: Mapping[str, type]) -> None:
-        self.kind, self.group, self.methods = kind, f"fedmbo_ray.{group}", methods
-        self._classes = dict(classes)
-
-    def __getitem__(self, name: str) -> type:
-        if name in self.plugins:
-            return self._load(self.plugins[name])
-        if name not in self._classes:
-            raise ConfigError(f"unknown {self.kind} {name!r}; {choices(name, list(self))}")
-        return self._classes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._classes, **self.plugins})
-
-    def __len__(self) -> int:
-        return len({**self._classes, **self.plugins})
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self.plugins
-
-    @cached_property
-    def plugins(self) -> dict[str, EntryPoint]:
-        """What other packages provide."""
-        return {point.name: point for point in entry_points(group=self.group)}
-
-    def _load(self, point: EntryPoint) -> type:
-        sources = sorted({_source(each) for each in entry_points(group=self.group) if each.name == point.name})
-        source = " and ".join(sources)
-        if len(sources) > 1:
-            raise ConfigError(f"{self.kind} {point.name!r} is given by {source}; only one of them may be installed")
-        if point.name in self._classes:
-            raise ConfigError(f"{self.kind} {point.name!r} is built in; {source} must give its own another name")
-        try:
-            cls = point.load()
-        except (Exception, SystemExit) as error:  # whatever another package raises
-            raise ConfigError(f"{self.kind} {point.name!r} of {source} can't be loaded: {error!r}") from None
-        if not isinstance(cls, type) or not hasattr(cls, "__pydantic_fields__"):
-            raise ConfigError(f"{self.kind} {point.name!r} of {source} must be a class with @settings, but is {cls!r}")
-        card = getattr(cls, "card", None)
-        if not isinstance(card, Card | None):
-            raise ConfigError(f"{self.kind} {point.name!r} of {source} must have a Card as card, but has {card!r}")
-        missing = [method for method in self.methods if not callable(getattr(cls, method, None))]
-        if missing:
-            raise ConfigError(f"{self.kind} {point.name!r} of {source} must have {', '.join(missing)}")
-        return cls
-
-    def holds(self, component: object) -> bool:
-        """Whether an object is of one of these classes."""
-        return self.name_of(component) is not None
-
-    def name_of(self, component: object) -> str | None:
-        """The name of an object's class, None if it has none here."""
-        builtin = next((name for name, cls in self._classes.items() if type(component) is cls), None)
-        if builtin is not None or not hasattr(component, "__pydantic_fields__"):
-            return builtin
-        return next((name for name in self.plugins if type(component) is self._loaded(name)), None)
-
-    def _loaded(self, name: str) -> type | None:
-        """The class behind another package's name, None if it can't be loaded."""
-        try:
-            return self[name]
-        except ConfigError:
-            return None
-
-
-def _source(point: EntryPoint) -> str:
-    """The package that an entry point is from."""
-    return point.dist.name if point.dist is not None else point.value
+Fields = dict[str, Any]  # keys and values as YAML has them
 
 
 class Component:
@@ -130,12 +26,12 @@ class Component:
     def __init__(self, registry: Registry, number: str | None = None) -> None:
         self.registry, self.number = registry, number
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(
             self.build, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
         )
 
-    def build(self, value: Any, info: ValidationInfo) -> Any:
+    def build(self, value: object, info: ValidationInfo) -> object:
         if self.registry.holds(value):
             return value
         with at(info.field_name):
@@ -145,11 +41,11 @@ class Component:
                 raise ConfigError(f"{article} {self.registry.kind} needs a name; {choices('', list(self.registry))}")
             return construct(self.registry[str(mapping.pop("name"))], {str(key): each for key, each in mapping.items()})
 
-    def dump(self, component: Any) -> dict[str, Any]:
+    def dump(self, component: object) -> Fields:
         fields = TypeAdapter(type(component)).dump_python(component, mode="json")
         return {"name": self.registry.name_of(component), **fields}
 
-    def as_mapping(self, value: Any) -> dict[str, Any]:
+    def as_mapping(self, value: object) -> Fields:
         """What a name or a number stands for."""
         if isinstance(value, Mapping):
             return dict(value)
@@ -169,16 +65,7 @@ def is_number(value: Any) -> bool:
         return False
 
 
-@contextmanager
-def at(field: str | None) -> Iterator[None]:
-    """Within it, a ConfigError gets `field` in front of its path."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(error.rule, *([field] if field else []), *error.path) from None
-
-
-def construct(cls: Any, values: Mapping[str, Any], kept: Any = None) -> Any:
+def construct(cls: type[T], values: Mapping[str, Any], kept: T | None = None) -> T:
     """`cls(**values)`, validated; the first thing that is wrong is raised as a ConfigError.
 
     A mapping changes the keys it has; for a section, or a component without a new name, the default keeps the others:
@@ -186,7 +73,7 @@ def construct(cls: Any, values: Mapping[str, Any], kept: Any = None) -> Any:
     """
     built = dict(values) if kept is None else {**{key: getattr(kept, key) for key in fields_of(cls)}, **values}
     for name, value in values.items():
-        field = cls.__pydantic_fields__.get(name)
+        field = (checked_fields(cls) or {}).get(name)
         if field is None or not isinstance(value, Mapping):
             continue
         section, component = section_of(field), component_of(field)
@@ -202,7 +89,7 @@ def construct(cls: Any, values: Mapping[str, Any], kept: Any = None) -> Any:
         raise explain(error.errors(), cls) from None
 
 
-def explain(errors: Any, cls: Any) -> ConfigError:
+def explain(errors: list[ErrorDetails], cls: type) -> ConfigError:
     """The ConfigError for the first of pydantic's errors; what is missing is told all at once."""
     error = errors[0]
     path = tuple(str(part) for part in error["loc"])
@@ -214,7 +101,7 @@ def explain(errors: Any, cls: Any) -> ConfigError:
     if error["type"] == "value_error":
         return ConfigError(str(error["ctx"]["error"]), *path)
     if error["type"] == "dataclass_type":
-        keys = ", ".join(fields_of(section_of(cls.__pydantic_fields__[path[0]])))
+        keys = ", ".join(fields_of(section_of((checked_fields(cls) or {})[path[0]])))
         free = next((base.__name__ for base in cls.__mro__[1:] if _leaves_free(base, path[0])), None)
         if free is None:
             return ConfigError(f"must be a mapping of some of the keys {keys}, but got {error['input']!r}", *path)
@@ -223,28 +110,28 @@ def explain(errors: Any, cls: Any) -> ConfigError:
     return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
 
 
-def _leaves_free(cls: Any, name: str) -> bool:
+def _leaves_free(cls: type, name: str) -> bool:
     """Whether a field of a class may hold any component of its kind."""
-    field = getattr(cls, "__pydantic_fields__", {}).get(name)
+    field = (checked_fields(cls) or {}).get(name)
     return field is not None and component_of(field) is not None
 
 
-def fields_of(cls: Any) -> list[str]:
+def fields_of(cls: object) -> list[str]:
     """The keys that a section or a component has."""
-    return list(cls.__pydantic_fields__)
+    return list(checked_fields(cls) or {})
 
 
-def required_of(cls: Any) -> list[str]:
+def required_of(cls: object) -> list[str]:
     """Those of its keys that have no default."""
-    return [name for name, field in cls.__pydantic_fields__.items() if field.is_required()]
+    return [name for name, field in (checked_fields(cls) or {}).items() if field.is_required()]
 
 
-def component_of(field: Any) -> Component | None:
+def component_of(field: FieldInfo) -> Component | None:
     """The annotation of a field that holds a component, None if it holds something else."""
     return next((each for each in field.metadata if isinstance(each, Component)), None)
 
 
-def parts_of(component: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def parts_of(component: object, *path: str) -> Iterator[tuple[tuple[str, ...], object]]:
     """A component and the ones inside it, with the path of keys to each."""
     yield path, component
     if is_dataclass(component):
@@ -252,14 +139,13 @@ def parts_of(component: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]
             yield from parts_of(getattr(component, field.name), *path, field.name)
 
 
-def section_of(field: Any) -> Any:
+def assumptions(component: object) -> str:
+    """What a component and the ones inside it take clients to know already, as their cards say."""
+    cards = [card_of(part) for _, part in parts_of(component)]
+    return "; ".join(card.assumes for card in cards if card is not None and card.assumes)
+
+
+def section_of(field: FieldInfo) -> Any:
     """The class of a field that holds a section (or may be None), None if it holds something else."""
-    kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
-    return next((kind for kind in kinds if hasattr(kind, "__pydantic_fields__")), None)
-
-
-def choices(wrong: str, known: list[str]) -> str:
-    """ "known: …", led by the nearest known word when there is one."""
-    near = difflib.get_close_matches(wrong.lower(), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(known)}"
+    kinds = [field.annotation, *get_args(field.annotation)]
+    return next((kind for kind in kinds if checked_fields(kind) is not None), None)

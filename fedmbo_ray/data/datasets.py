@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmbo_ray.downloads import fetch, from_npm, from_torchvision
+from fedmbo_ray.data.downloads import fetch, from_npm, from_torchvision
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -131,6 +131,28 @@ DATASETS: dict[str, Callable[[Path], Dataset]] = {
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
     "cifar10": cifar10,
+}
+
+
+class About(NamedTuple):
+    """What is known of a data set before it is loaded."""
+
+    train: int  # rows
+    test: int
+    shape: tuple[int, int, int]  # of an image: channels, height, width
+    classes: int
+    files: tuple[str, ...] = ()  # that are downloaded; none if it is embedded
+
+    def kept(self, folder: Path) -> bool:
+        """Whether all its files are in a folder; whether they are right is found out when they are read."""
+        return all((folder / name).is_file() for name in self.files)
+
+
+ABOUT = {
+    "digits": About(1437, 360, (1, 8, 8), 10),
+    "mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_MNIST)),
+    "fashion_mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_FASHION)),
+    "cifar10": About(50_000, 10_000, (3, 32, 32), 10, tuple(_CIFAR)),
 }
 
 

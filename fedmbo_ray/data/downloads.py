@@ -15,11 +15,9 @@ from typing import Any
 
 from rich.console import Console
 
+from fedmbo_ray.core.errors import DownloadError
+
 console = Console(stderr=True)
-
-
-class DownloadError(Exception):
-    """No way led to the files; the message names each way tried and where to put them by hand."""
 
 
 def torchvision_datasets() -> Any:
@@ -43,7 +41,7 @@ def torchvision_datasets() -> Any:
     return torchvision.datasets
 
 
-def sha256(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -53,7 +51,7 @@ def problem_with(folder: Path, digests: dict[str, str]) -> str | None:
     for name, digest in digests.items():
         if not (folder / name).exists():
             return f"{name} is missing"
-        if (found := sha256(folder / name)) != digest:
+        if (found := file_digest(folder / name)) != digest:
             return f"{name} has the wrong SHA-256 ({found[:12]}…, not {digest[:12]}…)"
     return None
 
@@ -87,7 +85,7 @@ def _fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way
                 return
         tried.append(f"{way}: {problem}")
     raise DownloadError(
-        f"no way to get {name} worked. Tried: {'; '.join(tried)}. "
+        f"{name} could not be downloaded. Tried: {'; '.join(tried)}. "
         f"Put these files into {folder} by hand: {', '.join(digests)}"
     )
 

@@ -1,4 +1,4 @@
-"""Ways to spread a data set over m clients; each gives every client its rows, none twice."""
+"""Ways to distribute a data set over m clients; no row goes to two clients."""
 
 from typing import Annotated, ClassVar, Protocol
 
@@ -6,11 +6,14 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from fedmbo_ray.cards import PAPER, STANDARD, Card
-from fedmbo_ray.data import Rows
-from fedmbo_ray.registry import Component, ConfigError, Count, Positive, Registry, settings
+from fedmbo_ray.core.cards import PAPER, STANDARD, Card
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.core.settings import Count, Positive, settings
+from fedmbo_ray.data.batches import Rows
+from fedmbo_ray.data.datasets import Labels
 
-Labels = NDArray[np.int64]
 RowsPerClient = list[NDArray[np.int64]]
 
 
@@ -32,7 +35,7 @@ class IID:
 
 @settings
 class ByDigits:
-    """Every client has exactly `digits` labels, every label about equally many clients (the case study)."""
+    """Every client has exactly `digits` labels, and every label about equally many clients (the paper's case study)."""
 
     card: ClassVar[Card] = Card("Huang, Zhang, Ji 2023 (FedMBO)", PAPER)
 
@@ -85,7 +88,7 @@ class SortedShards:
 
 @settings
 class Dirichlet:
-    """Each label is spread over the clients in proportions from a symmetric Dirichlet law.
+    """Each label is distributed over the clients in proportions from a symmetric Dirichlet distribution.
 
     Drawn anew, up to a hundred times, until every client has `min_rows` rows.
     """
@@ -122,7 +125,7 @@ class Dirichlet:
 PARTITIONS = Registry(
     "partition",
     "partitions",
-    ("split",),
+    Partition,
     {"iid": IID, "by_digits": ByDigits, "sorted_shards": SortedShards, "dirichlet": Dirichlet},
 )
 

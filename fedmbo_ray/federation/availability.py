@@ -1,16 +1,17 @@
 """Clients that drop out or come late, simulated when a cohort is sampled."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedmbo_ray.registry import Positive, settings
+from fedmbo_ray.core.settings import Positive, settings
+from fedmbo_ray.data.batches import ClientIds
+from fedmbo_ray.federation.meter import Meter
 
-Ids = NDArray[np.int64]
-Pick = Callable[[int, Ids], Ids]  # how many clients, and whom not to take (when sampling without replacement)
+Pick = Callable[[int, ClientIds], ClientIds]  # how many, and whom not to take (without replacement)
 NOBODY = np.empty(0, dtype=np.int64)
 
 
@@ -20,7 +21,9 @@ class Availability(Protocol):
     With `complete`, no slot may be left out. `wait` is how long a cohort that is asked again takes.
     """
 
-    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids: ...
+    def cohort(
+        self, rng: np.random.Generator, pick: Pick, size: int, meter: Meter, complete: bool = False
+    ) -> ClientIds: ...
 
     def wait(self, rng: np.random.Generator, size: int) -> float: ...
 
@@ -28,7 +31,9 @@ class Availability(Protocol):
 class AlwaysAvailable:
     """Every client answers at once."""
 
-    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids:
+    def cohort(
+        self, rng: np.random.Generator, pick: Pick, size: int, meter: Meter, complete: bool = False
+    ) -> ClientIds:
         return pick(size, NOBODY)
 
     def wait(self, rng: np.random.Generator, size: int) -> float:
@@ -58,7 +63,9 @@ class Unreliable:
                 f"but got delay_mean={self.delay_mean}, deadline={self.deadline}"
             )
 
-    def cohort(self, rng: np.random.Generator, pick: Pick, size: int, meter: Any, complete: bool = False) -> Ids:
+    def cohort(
+        self, rng: np.random.Generator, pick: Pick, size: int, meter: Meter, complete: bool = False
+    ) -> ClientIds:
         cohort = pick(size, NOBODY)
         delays = self.delays(rng, size)
         while np.isinf(delays).any():
@@ -73,7 +80,7 @@ class Unreliable:
         return cohort
 
     def wait(self, rng: np.random.Generator, size: int) -> float:
-        """The slowest of `size` clients that answer, at the deadline at last."""
+        """The slowest of `size` clients that answer, at the latest at the deadline."""
         delays = self.delays(rng, size)
         return float(delays[np.isfinite(delays)].max(initial=0.0))
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedmbo_ray.data import ClientData, Draw, Integers, Trait
-from fedmbo_ray.data import Clients as Cohort
-from fedmbo_ray.joining import Joined, Part
-from fedmbo_ray.layers import Looking, layered
-from fedmbo_ray.oracles import Gradient, Tensors, stacks_all
-from fedmbo_ray.rng import Seeds, fold
+from fedmbo_ray.core.compat import writes
+from fedmbo_ray.core.rng import Seeds, fold
+from fedmbo_ray.data.batches import ClientData, ClientIds, Draw, Integers, Trait
+from fedmbo_ray.federation.reduction import A, Joined, Part
+from fedmbo_ray.problems.base import Problem, capabilities, is_layered
+from fedmbo_ray.problems.head_derivatives import FeatureCache
+from fedmbo_ray.problems.oracles import Gradient, Tensors
 
 Draws = Draw | tuple[Draw | Integers | Trait, ...]
 
@@ -21,18 +22,18 @@ Draws = Draw | tuple[Draw | Integers | Trait, ...]
 class Job(NamedTuple):
     """What all blocks of one communication have in common."""
 
-    kernel: Any  # (problem, batch, *shared, *each, *own) -> what the client uploads, then its new own rows
-    shared: tuple[Any, ...]  # tensors; arrays on their way to an actor
+    kernel: Callable[..., Tensors]  # of problem, batch, *shared, *each, *own: what is uploaded, then the new own rows
+    shared: tuple[Tensor, ...]
     draw: Draws
     summed: bool  # whether a block returns the sum over its slots of what they upload
     own: int = 0  # how many of the last rows of a block, and of the last outputs, never leave the client
 
-    def part(self, number: int, outputs: tuple[Any, ...]) -> Part:
+    def part(self, number: int, outputs: tuple[A, ...]) -> Part[A]:
         """What a block returns, as part of what all do."""
         sums = outputs[: len(outputs) - self.own] if self.summed else ()
         return Part(number, 1, sums, (outputs[len(sums) :],))
 
-    def whole(self, results: Iterable[tuple[Tensor, ...]], total: int) -> Part:
+    def whole(self, results: Iterable[tuple[Tensor, ...]], total: int) -> Part[Tensor]:
         """What all blocks return, from first to last."""
         found = Joined(total, (self.part(number, outputs) for number, outputs in enumerate(results))).whole
         assert found is not None
@@ -42,9 +43,9 @@ class Job(NamedTuple):
 class Block(NamedTuple):
     """Slots that one call computes."""
 
-    clients: Cohort
+    clients: ClientIds
     seeds: Seeds
-    each: tuple[Any, ...]  # likewise
+    each: tuple[Tensor, ...]  # a row for every slot
 
 
 class Backend(Protocol):
@@ -53,12 +54,19 @@ class Backend(Protocol):
     @property
     def description(self) -> str: ...
 
-    def run(self, job: Job, blocks: list[Block]) -> Part: ...
+    @property
+    def away(self) -> float:
+        """Processor seconds that other runs have spent in this thread while this one waited for its blocks."""
+        ...
+
+    def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]: ...
+
+    def close(self) -> None: ...
 
 
-def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
+def run_block(problem: Problem, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
     """What a block's clients compute: their batches, then the kernel on all of them at once."""
-    if isinstance(job.kernel, Gradient) and stacks_all(problem):
+    if isinstance(job.kernel, Gradient) and capabilities(problem).stacks_all:
         return run_together(problem, data, [(job, block)], device)[0]
     batches = draw_batches(data, job.draw, block, device)
     shared = tuple(arg.to(device) for arg in job.shared)
@@ -67,10 +75,10 @@ def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: to
         method = job.kernel.sum if job.summed else job.kernel.each
         return _wrap(method(problem, batches, shared, each))
     axes = (0, *(None for _ in shared), *(0 for _ in each))
-    written = [tensor._version for tensor in (*shared, *each)]
-    looking = Looking(problem) if layered(problem) else problem
-    outputs = _wrap(vmap(lambda batch, *args: job.kernel(looking, batch, *args), axes)(batches, *shared, *each))
-    if written != [tensor._version for tensor in (*shared, *each)]:
+    written = [writes(tensor) for tensor in (*shared, *each)]
+    cached = FeatureCache(problem) if is_layered(problem) else problem
+    outputs = _wrap(vmap(lambda batch, *args: job.kernel(cached, batch, *args), axes)(batches, *shared, *each))
+    if written != [writes(tensor) for tensor in (*shared, *each)]:
         raise ValueError("a kernel must not write to its arguments")
     uploaded = len(outputs) - job.own
     if job.own and [out.shape for out in outputs[uploaded:]] != [rows.shape for rows in each[len(each) - job.own :]]:
@@ -79,13 +87,14 @@ def run_block(problem: Any, data: ClientData, job: Job, block: Block, device: to
 
 
 def run_together(
-    problem: Any, data: ClientData, calls: list[tuple[Job, Block]], device: torch.device
+    problem: Problem, data: ClientData, calls: list[tuple[Job, Block]], device: torch.device
 ) -> list[tuple[Tensor, ...]]:
     """Blocks with the same gradient and draw, maybe of several runs, in one call; for problems that stack all.
 
     Each result has the bits that it would have alone.
     """
     (job, block), sizes = calls[0], [len(block.clients) for _, block in calls]
+    assert isinstance(job.kernel, Gradient)
     clients, seeds = (np.concatenate([block[i] for _, block in calls]) for i in (0, 1))
     batches = draw_batches(data, job.draw, Block(clients, seeds, ()), device)
     shared = [torch.stack(parts).to(device) for parts in zip(*(job.shared for job, _ in calls), strict=True)]
@@ -101,7 +110,7 @@ def run_together(
 
 def batch_of_each(batches: Any, sizes: list[int]) -> Any:
     """The samples of so many slots each as the batch of one slot; of a tuple of batches, part by part."""
-    if not hasattr(batches, "merged"):
+    if type(batches) is tuple:
         return tuple(batch_of_each(part, sizes) for part in batches)
     return type(batches)(*(torch.stack(cut(field, sizes, Tensor.mean)) for field in batches))
 

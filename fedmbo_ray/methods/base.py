@@ -1,27 +1,116 @@
-"""What a component keeps from one round to the next, as a part of the algorithm's state.
+"""The interfaces of methods: algorithms, lower solvers, hypergradient estimators, and optional extensions."""
 
-A component with memory has ``memory(y, m)``, the tensors to start with by name (rows of m clients, or the
-server's own); its method then takes them as a last argument and returns them, changed, beside its result.
-"""
-
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-Memory = dict[str, Tensor]
+from fedmbo_ray.core.errors import at
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.rounds import Round
+
+State = dict[str, Tensor]  # tensors kept from one round to the next, by name; checkpoints save them
 
 
-def start(component: Any, name: str, y: Tensor, num_clients: int) -> Memory:
-    """The memory to start with, as entries `name.key` of a state; empty for a component without any."""
-    memory = component.memory(y, num_clients) if hasattr(component, "memory") else {}
-    return {f"{name}.{key}": value for key, value in memory.items()}
+class Algorithm(Protocol):
+    """A whole method. Its state contains at least x and y."""
+
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
+        """The state before round 0, at the problem's starting point."""
+        ...
+
+    def round(self, clients: Clients, state: State) -> State:
+        """One outer iteration; returns a new state and does not change the old one."""
+        ...
 
 
-def call(method: Callable[..., Any], name: str, state: Memory, *args: Any) -> tuple[Any, Memory]:
-    """What `method` returns, and its new memory; it is given the entries `name.key` of the state if there are any."""
-    memory = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
-    if not memory:
-        return method(*args), {}
-    result, memory = method(*args, memory)
-    return result, {f"{name}.{key}": value for key, value in memory.items()}
+class LowerSolver(Protocol):
+    """Solves the lower problem. A solver that keeps tensors between rounds is also `Keeping`."""
+
+    def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
+        """An approximation of y*(x), started at y.
+
+        Args:
+            clients: the federation during this round.
+            x: the upper variable, which is fixed.
+            y: the starting point.
+            kept: what the solver kept in the previous round; empty if it keeps nothing.
+
+        Returns:
+            The new y, and what to keep: ``return y, kept`` for a solver that keeps nothing.
+        """
+        ...
+
+
+class HypergradientEstimator(Protocol):
+    """Estimates the hypergradient. An estimator that keeps tensors between rounds is also `Keeping`."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """The samples for one product with ∇²_yy g, also used by `smoothness: auto` to measure ℓ; None: all."""
+        ...
+
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
+        """An estimate h of ∇_x f − ∇²_xy g [∇²_yy g]⁻¹ ∇_y f at (x, y), and what to keep (see `LowerSolver.solve`).
+
+        Args:
+            clients: the federation during this round.
+            x: the upper variable.
+            y: the lower variable, as the lower solver left it.
+            smoothness: ℓ, a scalar tensor.
+            kept: what the estimator kept in the previous round; empty if it keeps nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A solver or an estimator that keeps tensors from one round to the next."""
+
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
+        """The tensors for round 0: with a row for each of the m clients, or the server's own."""
+        ...
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """An algorithm that adds figures to the records."""
+
+    def figures(self, state: State, rounds: int) -> dict[str, float]:
+        """Numbers by name, for the record after `rounds` rounds."""
+        ...
+
+
+@runtime_checkable
+class Averaging(Protocol):
+    """An algorithm with momenta (moving averages)."""
+
+    def weights(self, now: Round) -> tuple[float, ...]:
+        """The weights of new values in its moving averages; raises a ConfigError if one is above 1."""
+        ...
+
+
+def kept_at_first(component: LowerSolver | HypergradientEstimator, x: Tensor, y: Tensor, num_clients: int) -> State:
+    """The `kept` of a solver or an estimator in round 0."""
+    return component.init(x, y, num_clients) if isinstance(component, Keeping) else {}
+
+
+def own_figures(algorithm: Algorithm, state: State, rounds: int) -> dict[str, float]:
+    """The figures that an algorithm adds to the record after `rounds` rounds."""
+    return algorithm.figures(state, rounds) if isinstance(algorithm, Reporting) else {}
+
+
+def check_weights(algorithm: Algorithm, first: Round) -> None:
+    """Raise a ConfigError if a momentum's weight is above 1 in the first round; schedules never grow later."""
+    if isinstance(algorithm, Averaging):
+        with at("algorithm"):
+            algorithm.weights(first)
+
+
+def as_part(name: str, kept: State) -> State:
+    """What a component keeps, as entries `name.key` of its algorithm's state."""
+    return {f"{name}.{key}": value for key, value in kept.items()}
+
+
+def part_of(state: State, name: str) -> State:
+    """What a component has kept: the entries `name.key` of its algorithm's state."""
+    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}

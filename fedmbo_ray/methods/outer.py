@@ -1,20 +1,25 @@
-"""What is done with a hypergradient: one step of the server, or FedNest's local steps."""
+"""Outer steps: one step of the server along a hypergradient, or FedNest's local steps."""
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, PAPER, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_upper
-from fedmbo_ray.registry import Component, Count, Registry, settings
+from fedmbo_ray.core.cards import CODE, PAPER, Card, Cost
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw, Samples, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import grad_x_upper
 
 
 class Outer(Protocol):
+    """The rule for x^{k+1}, given a hypergradient."""
+
     def step(self, clients: Clients, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
-        """x^{k+1} from x^k, given the hypergradient h there."""
+        """x^{k+1} from x^k, given the hypergradient h at x^k."""
         ...
 
 
@@ -28,7 +33,7 @@ class Plain:
         return x - step_size * h
 
 
-def local_steps(problem: Any, batches: Any, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
+def corrected_x_steps(problem: Problem, batches: Samples, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
     """Steps along ∇_x f_i(x_i, y; ξ) − ∇_x f_i(x, y; ξ) + h, the same ξ in both terms."""
     x_i = x
     for batch in unstack(batches):
@@ -39,7 +44,7 @@ def local_steps(problem: Any, batches: Any, x: Tensor, y: Tensor, h: Tensor, ste
 
 @settings
 class FedOut:
-    """The mean over a cohort of x_i after τ local steps, in which only the direct gradient ∇_x f_i is taken anew.
+    """The mean over a cohort of x_i after τ local steps, which recompute only the direct gradient ∇_x f_i.
 
     Each step has size α, so together they go about τ times as far as one. With τ = 1 it is the plain step, at the
     price of a communication.
@@ -52,9 +57,9 @@ class FedOut:
 
     def step(self, clients: Clients, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
         draw = Draw("validation", self.batch_size, count=self.local_steps)
-        return clients.mean(partial(local_steps, step_size=step_size), clients.sample(), x, y, h, draw=draw)
+        return clients.mean(partial(corrected_x_steps, step_size=step_size), clients.sample(), x, y, h, draw=draw)
 
 
-OUTER = Registry("outer step", "outer", ("step",), {"plain": Plain, "fedout": FedOut})
+OUTER = Registry("outer step", "outer", Outer, {"plain": Plain, "fedout": FedOut})
 
 OuterStep = Annotated[Outer, Component(OUTER)]

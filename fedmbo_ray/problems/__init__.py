@@ -1,23 +1,23 @@
 """Bilevel problems by the name a config gives them."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.problems.base import ProblemSettings, needs_data
 from fedmbo_ray.problems.hyper_cleaning import HyperCleaning
 from fedmbo_ray.problems.hyper_representation import HyperRepresentation
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.registry import Registry
 
 PROBLEMS = Registry(
     "problem",
     "problems",
-    ("build",),
+    ProblemSettings,
     {"quadratic": Quadratic, "hyper_representation": HyperRepresentation, "hyper_cleaning": HyperCleaning},
 )
 
 
-def makes_own_data(problem: Any) -> bool:
+def makes_own_data(problem: object) -> bool:
     """Whether a problem, as a config gives it (a name, a mapping, settings), has no use for a data set."""
     name = problem.get("name") if isinstance(problem, Mapping) else problem
     settings = PROBLEMS[name] if isinstance(name, str) and name in PROBLEMS else type(problem)
-    return not getattr(settings, "needs_data", True)
+    return not needs_data(settings)

@@ -1,16 +1,30 @@
-"""Feature extractors for hyper-representation: functions from the shape of one input to a torch module."""
+"""Feature extractors for hyper-representation: those that are shipped, and those that users bring, tried out.
 
+A backbone is a function from the shape of one input, and parameters, to a torch module.
+"""
+
+import importlib
 import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from fedmbo_ray.core.errors import choices
+from fedmbo_ray.problems.flat_module import FlatModule, flatten
+
+Shape = tuple[int, ...]  # of one input: channels, height, width
+Spec = dict[str, Any]  # a backbone's name and parameters, as a config gives them
+TOLERANCE = 1e-3  # relative; sums of float32 in another order differ by less, batch statistics by more
 
 
-def mlp(input_shape: tuple[int, ...], width: int = 200) -> nn.Module:
+def mlp(input_shape: Shape, width: int = 200) -> nn.Module:
     """The paper's first layer: one linear map and a ReLU."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), width), nn.ReLU())
 
 
-def cnn(input_shape: tuple[int, ...], width: int = 16) -> nn.Module:
+def cnn(input_shape: Shape, width: int = 16) -> nn.Module:
     """Two strided convolutions: enough for digits and small colour images."""
     channels, *_ = input_shape
     return nn.Sequential(
@@ -22,4 +36,93 @@ def cnn(input_shape: tuple[int, ...], width: int = 16) -> nn.Module:
     )
 
 
-BACKBONES = {"mlp": mlp, "cnn": cnn}
+BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn}
+
+
+def name_and_parameters(backbone: object) -> Spec:
+    spec = dict(backbone) if isinstance(backbone, Mapping) else {"name": backbone}
+    if not isinstance(spec.get("name"), str):
+        raise ValueError(f"a backbone must be a name or a mapping with a name, but got {backbone!r}")
+    return spec
+
+
+def find_backbone(name: str) -> Callable[..., nn.Module]:
+    """The function behind a shipped name or `package.module:function`."""
+    if name in BACKBONES:
+        return BACKBONES[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ValueError(f"unknown backbone {name!r}; {choices(name, list(BACKBONES))}, or package.module:function")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever a user's module raises
+        raise ValueError(f"backbone {name!r} can't be imported: {first_line(error)}") from None
+
+
+def make_backbone(spec: Spec, input_shape: Shape) -> nn.Module:
+    """The module that a config asks for."""
+    name, parameters = spec["name"], {key: value for key, value in spec.items() if key != "name"}
+    try:
+        backbone = find_backbone(name)(input_shape, **parameters)
+    except Exception as error:  # whatever a user's function raises
+        raise ValueError(f"backbone {name!r} can't be made with {parameters}: {first_line(error)}") from None
+    if not isinstance(backbone, nn.Module) or not any(True for _ in backbone.parameters()):
+        raise ValueError(f"a backbone must be a torch module with parameters, but {name!r} gave {backbone!r}")
+    return backbone
+
+
+def try_backbone(name: str, backbone: nn.Module, input_shape: Shape) -> int:
+    """How many features a backbone gives for one input; raises a ValueError if clients can't compute with it.
+
+    It is tried out on random inputs, in the mode that it comes in.
+    """
+    if any(True for _ in backbone.buffers()):
+        raise ValueError(
+            f"a backbone must have no buffers (batch statistics are client state), but {name!r} has; "
+            "use GroupNorm or LayerNorm instead of BatchNorm"
+        )
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(6, *input_shape, generator=generator)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        num_features = count_features(backbone, inputs[:2])
+        require_function_of_one_sample(name, backbone, inputs, generator)
+    return num_features
+
+
+def require_function_of_one_sample(name: str, backbone: nn.Module, inputs: Tensor, generator: torch.Generator) -> None:
+    """Raise a ValueError if a sample's features depend on chance, or on the samples that share a batch with it.
+
+    Clients that are computed in one call share a batch, so their samples would mix.
+    """
+    x, module = flatten(backbone), FlatModule(backbone)
+    x = x + 0.1 * torch.randn(x.shape, generator=generator)  # a layer that starts at zero hides what is before it
+    before = torch.get_rng_state()
+    first, again, other = (module(x, inputs[rows]) for rows in ([0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 0]))
+    if not torch.equal(torch.get_rng_state(), before) or not torch.equal(first.nan_to_num(), again.nan_to_num()):
+        raise ValueError(f"a backbone must be free of randomness, but {name!r} has some (dropout, say, needs p=0)")
+    if not close(first[0], other[2]):
+        raise ValueError(
+            f"a backbone must treat every sample by itself, but features of {name!r} depend on the other samples of a "
+            "batch; use GroupNorm or LayerNorm instead of BatchNorm"
+        )
+
+
+def count_features(backbone: nn.Module, inputs: Tensor) -> int:
+    """The number of features, tried out on two inputs."""
+    try:
+        shape = tuple(backbone(inputs).shape)
+    except Exception as error:  # whatever a user's module raises
+        expected = tuple(inputs.shape[1:])
+        raise ValueError(f"the backbone can't take inputs of shape {expected}: {first_line(error)}") from None
+    if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
+        raise ValueError(f"a backbone must give one row of features per input, but for two inputs it gave {shape}")
+    return shape[1]
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two rows of features are the same but for the order in which sums are formed."""
+    return bool(torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE * float(a.abs().max()), equal_nan=True))
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,20 +1,24 @@
 """What a bilevel problem is: min over x of Φ(x) = mean_i f_i(x, y*(x)), y*(x) = argmin_y mean_i g_i(x, y)."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedmbo_ray.data import Batch, ClientData, Federated
+from fedmbo_ray.data.batches import Batch, ClientData, Federated, Samples
+
+B_contra = TypeVar("B_contra", bound=Samples, contravariant=True)  # the samples that a loss takes
+S_contra = TypeVar("S_contra", bound=Samples, contravariant=True)  # the samples that a head takes
+S = TypeVar("S", bound=Samples)
 
 
-class Head(Protocol):
-    """A loss of y on a batch that x has been at; for an example see `SoftmaxHead`."""
+class Head(Protocol[S_contra]):
+    """A loss of y on a batch to which x has been applied; `SoftmaxHead` is an example."""
 
-    def loss(self, y: Tensor, batch: Any) -> Tensor: ...
+    def loss(self, y: Tensor, batch: S_contra) -> Tensor: ...
 
-    def at(self, y: Tensor, batch: Any) -> "HeadAt":
-        """Its derivatives there."""
+    def at(self, y: Tensor, batch: S_contra) -> "HeadAt":
+        """The derivatives at y on this batch."""
         ...
 
 
@@ -22,69 +26,118 @@ class HeadAt(Protocol):
     """A head's derivatives at one y on one batch."""
 
     def gradient(self) -> Tensor:
-        """∇_y."""
+        """∇_y of the loss."""
         ...
 
     def product(self, v: Tensor) -> Tensor:
-        """∇²_yy·v."""
+        """∇²_yy·v of the loss."""
         ...
 
     def pulled(self) -> list[tuple[Tensor, Tensor]]:
-        """Those tensors of the batch that require grad, each with the gradient of the loss in it."""
+        """The tensors of the batch that require grad, each with the gradient of the loss with respect to it."""
         ...
 
     def pulled_slope(self, v: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The same for ⟨∇_y, v⟩."""
+        """As `pulled`, for ⟨∇_y loss, v⟩ in place of the loss."""
         ...
 
 
-class Problem(Protocol):
+class Capabilities(NamedTuple):
+    """What a problem can do besides the four methods of `Problem`; its class declares this as ``capabilities``.
+
+    By default it can do none of this. `stacks` and `layered` save time, and change at most the last bits.
+    """
+
+    stacks: bool = False  # losses take y of shape (n, q) and batches of n slots, and return n losses without vmap
+    stacks_all: bool = False  # x as well; a row's bits don't depend on other rows; merging is the mean of the fields
+    layered: bool = False  # the problem is `Layered`
+    model: bool = False  # the problem is `Modelled`
+
+
+class Problem(Protocol[B_contra]):
     """One client's losses. x and y are flat vectors; only the problem knows the shapes behind them.
 
-    `upper` and `lower` are means over the batch's samples, free of randomness and of branching on
-    values, so that they can be vmapped over clients and differentiated twice. A problem whose losses also
-    take stacks (y of shape (n, q) and batches with a first axis of n slots, giving n losses) may say so
-    with ``stacks = True``: that spares the vmap, which is most of the time of a small model. If x may be a stack as
-    well, a row does not depend on the others even in its last bit, and merging batches is taking the mean of their
-    fields, ``stacks_all = True`` lets several runs compute their clients in one call.
+    `upper` and `lower` are means over the batch's samples, without randomness and without branching on values, so that
+    they can be vmapped over clients and differentiated twice. A class may declare more as `capabilities`.
+
+    Example:
+        >>> import torch
+        >>> class Mean:  # x and y are one number each; y*(x) is x minus the mean of the inputs
+        ...     def init(self, rng):
+        ...         return torch.zeros(1), torch.zeros(1)
+        ...
+        ...     def upper(self, x, y, batch):
+        ...         return batch.mean((y - batch.inputs.flatten(1).mean(1)) ** 2)
+        ...
+        ...     def lower(self, x, y, batch):
+        ...         return batch.mean((y - x + batch.inputs.flatten(1).mean(1)) ** 2)
+        ...
+        ...     def metrics(self, x, y, test):
+        ...         return {"test_loss": float(self.upper(x, y, test))}
+        >>> capabilities(Mean())
+        Capabilities(stacks=False, stacks_all=False, layered=False, model=False)
     """
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The starting point: x⁰ of shape (p,) and y⁰ of shape (q,)."""
         ...
 
-    def upper(self, x: Tensor, y: Tensor, batch: Any) -> Tensor:
+    def upper(self, x: Tensor, y: Tensor, batch: B_contra) -> Tensor:
         """f_i(x, y; ξ), a scalar; `batch` is drawn from the validation split."""
         ...
 
-    def lower(self, x: Tensor, y: Tensor, batch: Any) -> Tensor:
+    def lower(self, x: Tensor, y: Tensor, batch: B_contra) -> Tensor:
         """g_i(x, y; ζ), a scalar, strongly convex in y; `batch` is drawn from the training split."""
         ...
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        """What to report of a point: figures on held-out data, or exact ones where there is a closed form."""
+        """Figures to report at (x, y): on held-out data, or exact ones if there is a closed form."""
         ...
 
 
-class Layered(Problem, Protocol):
-    """A problem of two layers: x makes something of a batch, and y meets x in nothing else.
+class Layered(Problem[B_contra], Protocol[B_contra, S]):
+    """A problem of two layers: x transforms a batch, and the loss of y depends on x only through the result.
 
     Its losses are ``head.loss(y, sees(x, batch))`` with heads that know their derivatives in y. Both take stacks.
-    Oracles then differentiate in y by formula, and look at a batch once for several steps at the same x.
+    Oracles then use formulas for the derivatives in y, and transform a batch once for several steps at the same x.
     """
 
-    upper_head: Head
-    lower_head: Head
+    @property
+    def upper_head(self) -> Head[S]: ...
 
-    def upper_sees(self, x: Tensor, batch: Any) -> Any:
-        """The batch as the upper head takes it: with features in place of inputs, say."""
+    @property
+    def lower_head(self) -> Head[S]: ...
+
+    def upper_sees(self, x: Tensor, batch: B_contra) -> S:
+        """The batch as the upper head takes it, for example with features in place of inputs."""
         ...
 
-    def lower_sees(self, x: Tensor, batch: Any) -> Any: ...
+    def lower_sees(self, x: Tensor, batch: B_contra) -> S: ...
+
+
+class Modelled(Problem[B_contra], Protocol[B_contra]):
+    """A problem whose x and y are the weights of a torch module, which a finished run can return."""
+
+    def model(self, x: Tensor, y: Tensor) -> nn.Module:
+        """The module; its inputs are those that clients use."""
+        ...
+
+
+def capabilities(problem: Problem) -> Capabilities:
+    """The capabilities that a problem declares."""
+    return getattr(problem, "capabilities", Capabilities())
+
+
+def is_layered(problem: Problem) -> TypeGuard[Layered]:
+    return capabilities(problem).layered
+
+
+def is_modelled(problem: Problem) -> TypeGuard[Modelled]:
+    return capabilities(problem).model
 
 
 class Task(NamedTuple):
-    """A problem with its data; `test` is None where `Problem.metrics` is exact without any."""
+    """A problem with its data; `test` is None if `Problem.metrics` needs no test data."""
 
     problem: Problem
     data: ClientData
@@ -92,9 +145,19 @@ class Task(NamedTuple):
 
 
 class ProblemSettings(Protocol):
-    """What a config says about a problem; ``needs_data = False`` if it makes its own.
+    """The settings of a problem. If it makes its own data, they declare ``needs_data: ClassVar[bool] = False``."""
 
-    `data` is the partitioned data set, None for a problem that makes its own.
-    """
+    def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
+        """The problem with its clients' data.
 
-    def build(self, seed: int, num_clients: int, data: Federated | None) -> Task: ...
+        Args:
+            seed: the seed of the run, for what the problem itself draws.
+            num_clients: m.
+            data: the partitioned data set; None for a problem that makes its own.
+        """
+        ...
+
+
+def needs_data(settings: type) -> bool:
+    """Whether problems with these settings need a data set; true unless they declare otherwise."""
+    return getattr(settings, "needs_data", True)

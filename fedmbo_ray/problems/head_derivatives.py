@@ -3,6 +3,7 @@
 See `problems.base.Layered`. Autograd is left with one thing: to pull a gradient in what x has made back to x.
 """
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -10,16 +11,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-
-def layered(problem: Any) -> bool:
-    return hasattr(problem, "lower_head")
+from fedmbo_ray.data.batches import Samples
+from fedmbo_ray.problems.base import HeadAt, Layered, capabilities
 
 
 class Term(NamedTuple):
     """±head.loss(y, seen) or, with v, ±⟨∇_y head.loss(y, seen), v⟩: values are sums of such terms."""
 
     sign: int
-    at: Any  # head.at(y, seen)
+    at: HeadAt  # head.at(y, seen)
     v: Tensor | None = None
 
     def in_y(self) -> Tensor:
@@ -47,34 +47,39 @@ def gradient_in_x(terms: list[Term], x: Tensor) -> Tensor:
 
 
 def gradient_in_y(terms: list[Term]) -> Tensor:
-    """On any stack."""
+    """One row per slot of a stack."""
     return reduce(add, [term.in_y() for term in terms])
 
 
 def gradient_in_v(terms: list[Term]) -> Tensor:
+    """One row per slot of a stack."""
     return reduce(add, [term.in_v() for term in terms if term.v is not None])
 
 
-class Looking:
-    """A problem with layers during one block: what it saw last is not computed again.
+Look = Callable[[Tensor, Samples], Samples]  # what x makes of a batch
+
+
+class FeatureCache:
+    """A problem with layers during one block, which does not compute again what x made of the last batch.
 
     Kernels ask twice for the same batch at the same x: for two points y, as SVRG does, or in every step on all data.
     """
 
-    def __init__(self, problem: Any) -> None:
-        self.problem = problem
-        self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
+    def __init__(self, problem: Layered) -> None:
+        self.problem, self.capabilities = problem, capabilities(problem)
+        self.last: tuple[Look, Tensor, Samples, Samples] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
 
-    def upper_sees(self, x: Tensor, batch: Any) -> Any:
-        return self._look("upper_sees", x, batch)
+    def upper_sees(self, x: Tensor, batch: Samples) -> Samples:
+        return self._seen(self.problem.upper_sees, x, batch)
 
-    def lower_sees(self, x: Tensor, batch: Any) -> Any:
-        return self._look("lower_sees", x, batch)
+    def lower_sees(self, x: Tensor, batch: Samples) -> Samples:
+        return self._seen(self.problem.lower_sees, x, batch)
 
-    def _look(self, method: str, x: Tensor, batch: Any) -> Any:
-        if self.last[0] != method or self.last[1] is not x or self.last[2] is not batch:
-            self.last = (method, x, batch, getattr(self.problem, method)(x, batch))
-        return self.last[3]
+    def _seen(self, look: Look, x: Tensor, batch: Samples) -> Samples:
+        last = self.last
+        if last is None or last[0] != look or last[1] is not x or last[2] is not batch:
+            self.last = last = (look, x, batch, look(x, batch))
+        return last[3]

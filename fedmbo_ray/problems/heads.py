@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fedmbo_ray.data import Batch
+from fedmbo_ray.data.batches import Batch
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedmbo_ray.cards import STANDARD, Card
-from fedmbo_ray.data import Batch, Federated
-from fedmbo_ray.problems.base import Task
-from fedmbo_ray.problems.softmax import SoftmaxHead, classification_metrics
-from fedmbo_ray.registry import Positive, settings
+from fedmbo_ray.core.cards import STANDARD, Card
+from fedmbo_ray.core.settings import Positive, settings
+from fedmbo_ray.data.batches import Batch, Federated
+from fedmbo_ray.problems.base import Capabilities, Task
+from fedmbo_ray.problems.heads import SoftmaxHead, classification_metrics
 
 
 @settings
@@ -52,7 +52,7 @@ class HyperCleaningProblem:
     regularization: float
     dtype: torch.dtype
 
-    stacks = True
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True)
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """All rows weigh ½, and y⁰ = 0."""

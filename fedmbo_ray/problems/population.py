@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmbo_ray.data import Clients, Draw
-from fedmbo_ray.rng import Floats, Seeds, draw_seeds, fold, normals, stream
+from fedmbo_ray.core.rng import Floats, Seeds, draw_seeds, fold, normals, stream
+from fedmbo_ray.data.batches import ClientIds, Draw
 
 if TYPE_CHECKING:
     from fedmbo_ray.problems.quadratic import Quadratic
@@ -89,19 +89,18 @@ class Population:
     def num_samples(self) -> None:
         return None
 
-    def samples(self, clients: Clients, draw: Draw) -> int:
+    def samples(self, clients: ClientIds, draw: Draw) -> int:
         """All that a client has counts as one sample: it is an expectation."""
         return (draw.size or 1) * draw.total(clients)
 
-    def draw(self, clients: Clients, seeds: Seeds, draw: Draw, device: torch.device) -> LowerBatch | UpperBatch:
+    def draw(self, clients: ClientIds, seeds: Seeds, draw: Draw, device: torch.device) -> LowerBatch | UpperBatch:
         batches = self.lower_batches if draw.split == "train" else self.upper_batches
-        clients = np.repeat(clients, draw.height)
-        seeds = fold(seeds[:, None], np.arange(draw.height)).reshape(-1)
-        batch = batches(clients, seeds, draw.size)
-        shape = (-1,) if draw.count is None else (-1, draw.height)
+        each = fold(seeds[:, None], np.arange(draw.height)).reshape(-1)
+        batch = batches(np.repeat(clients, draw.height), each, draw.size)
+        shape = (len(seeds),) if draw.count is None else (len(seeds), draw.height)
         return type(batch)(*(field.unflatten(0, shape).to(device) for field in batch))
 
-    def lower_batches(self, clients: Clients, seeds: Seeds, size: int | None) -> LowerBatch:
+    def lower_batches(self, clients: ClientIds, seeds: Seeds, size: int | None) -> LowerBatch:
         """Means over `size` samples of A_i + E, B_i + F, c_i + e, or over all there are."""
         s, (p, q) = self.settings, (self.settings.upper_dim, self.settings.lower_dim)
         A, B, c = self.lower_deviations(clients)
@@ -111,15 +110,15 @@ class Population:
         deviations = LowerBatch(*map(torch.from_numpy, (A + E, B + F, c + e)))
         return LowerBatch(*(mean + part for mean, part in zip(self.mean_lower, deviations, strict=True)))
 
-    def lower_deviations(self, clients: Clients) -> tuple[Floats, ...]:
+    def lower_deviations(self, clients: ClientIds) -> tuple[Floats, ...]:
         """A_i − Ā, B_i − B̄, c_i − c̄."""
         return tuple(part[clients] for part in self.deviations[:3]) if self.stored else self._made_lower(clients)
 
-    def upper_deviations(self, clients: Clients) -> tuple[Floats, ...]:
+    def upper_deviations(self, clients: ClientIds) -> tuple[Floats, ...]:
         """t_i − t̄, u_i − ū."""
         return tuple(part[clients] for part in self.deviations[3:]) if self.stored else self._made_upper(clients)
 
-    def _made_lower(self, clients: Clients) -> tuple[Floats, ...]:
+    def _made_lower(self, clients: ClientIds) -> tuple[Floats, ...]:
         s, (p, q) = self.settings, (self.settings.upper_dim, self.settings.lower_dim)
         pair, sign = self._pairs(clients)
         A = _sphere(fold(pair, 0), 1, (q, q), s.hessian_spread, symmetric=True)
@@ -127,7 +126,7 @@ class Population:
         c = _sphere(fold(pair, 2), 1, (q,), s.heterogeneity)
         return sign[:, None, None] * A, sign[:, None, None] * B, sign[:, None] * c
 
-    def upper_batches(self, clients: Clients, seeds: Seeds, size: int | None) -> UpperBatch:
+    def upper_batches(self, clients: ClientIds, seeds: Seeds, size: int | None) -> UpperBatch:
         """Means over `size` samples of t_i + e, ρu_i + e' with ‖(e, e')‖ = σ_f."""
         s, (p, q) = self.settings, (self.settings.upper_dim, self.settings.lower_dim)
         t_bar, u_bar = self.mean_upper.t.numpy(), self.mean_upper.u.numpy() / s.upper_curvature
@@ -136,12 +135,12 @@ class Population:
         e = _sphere(fold(seeds, 3), size, (q + p,), s.gradient_noise)
         return UpperBatch(*map(torch.from_numpy, (t + e[:, :q], s.upper_curvature * u + e[:, q:], r)))
 
-    def _made_upper(self, clients: Clients) -> tuple[Floats, ...]:
+    def _made_upper(self, clients: ClientIds) -> tuple[Floats, ...]:
         s, (pair, sign) = self.settings, self._pairs(clients)
         t = _sphere(fold(pair, 3), 1, (s.lower_dim,), s.heterogeneity)
         return sign[:, None] * t, sign[:, None] * _sphere(fold(pair, 4), 1, (s.upper_dim,), 0.5 * s.heterogeneity)
 
-    def _pairs(self, clients: Clients) -> tuple[Seeds, Floats]:
+    def _pairs(self, clients: ClientIds) -> tuple[Seeds, Floats]:
         """The seed of each client's pair, and its sign; with an odd number of clients the last has sign 0."""
         sign = np.where(clients % 2 == 0, 1.0, -1.0)
         single = (clients == self.num_clients - 1) & (self.num_clients % 2 == 1)

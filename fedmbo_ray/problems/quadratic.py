@@ -9,12 +9,12 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from fedmbo_ray.cards import OURS, Card
-from fedmbo_ray.data import Batch, Federated
-from fedmbo_ray.problems.base import Task
+from fedmbo_ray.core.cards import OURS, Card
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.core.settings import Count, NonNegative, Positive, settings
+from fedmbo_ray.data.batches import Batch, Federated
+from fedmbo_ray.problems.base import Capabilities, Task
 from fedmbo_ray.problems.population import LowerBatch, Population, UpperBatch
-from fedmbo_ray.registry import Count, NonNegative, Positive, settings
-from fedmbo_ray.rng import stream
 
 
 @settings
@@ -73,7 +73,7 @@ class QuadraticProblem:
     settings: Quadratic
     population: Population
 
-    stacks = stacks_all = True
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, stacks_all=True)
 
     @property
     def mean_lower(self) -> LowerBatch:

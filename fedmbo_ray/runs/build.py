@@ -1,25 +1,33 @@
 """From a config to the objects of a run: the task and the federation."""
 
-from typing import Any
-
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fedmbo_ray.availability import AlwaysAvailable
-from fedmbo_ray.blocks import Block, Job, run_block
-from fedmbo_ray.config import DataConfig, RunConfig
-from fedmbo_ray.data import ArrayClients, Draw, Federated
-from fedmbo_ray.datasets import data_root, load
-from fedmbo_ray.federation import Federation
-from fedmbo_ray.oracles import hessian_xy, hessian_yy
-from fedmbo_ray.partitions import train_and_validation
+from fedmbo_ray.config.schema import DataConfig, RunConfig
+from fedmbo_ray.core.cards import card_of
+from fedmbo_ray.core.components import assumptions
+from fedmbo_ray.core.errors import ConfigError, at
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.data.batches import ArrayClients, Draw, Federated
+from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.partitions import train_and_validation
+from fedmbo_ray.federation.availability import AlwaysAvailable
+from fedmbo_ray.federation.clients import Federation
+from fedmbo_ray.federation.execution import Backend, Block, Job, run_block
+from fedmbo_ray.methods.base import Algorithm
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import ConfigError, at
-from fedmbo_ray.rng import draw_seeds, stream
+from fedmbo_ray.problems.oracles import hessian_xy, hessian_yy
+from fedmbo_ray.runs.clock import ONE_THREAD
 
 
 def build_task(config: RunConfig) -> Task:
     """The problem and its data; what the data can't give is a ConfigError."""
+    with ONE_THREAD:  # a problem may keep what it computes here
+        return _built(config)
+
+
+def _built(config: RunConfig) -> Task:
     m = config.clients.num_clients
     data = federate(config.data, config.seed, m) if config.data is not None else None
     try:
@@ -28,12 +36,17 @@ def build_task(config: RunConfig) -> Task:
     except ValueError as error:
         raise ConfigError(str(error), "problem") from None
     try_second_derivatives(config.algorithm, task)
+    if config.budget is not None and config.budget.data_epochs is not None and not task.data.num_samples:
+        raise ConfigError(
+            "needs data of a fixed size, but this problem makes new samples for every draw", "budget", "data_epochs"
+        )
     return task
 
 
-def try_second_derivatives(algorithm: Any, task: Task) -> None:
+def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
     """Ask one client for the products that all but first-order methods need; it is a ConfigError if it can't."""
-    if getattr(algorithm, "first_order", False):
+    card = card_of(algorithm)
+    if card is not None and card.first_order:
         return
     rng = stream(0, "second derivatives")
     x, y = task.problem.init(rng)
@@ -78,7 +91,7 @@ def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
     return Federated(clients, dataset.test_inputs, dataset.test_targets, dataset.num_classes, corrupted)
 
 
-def mean_and_std(inputs: Any) -> tuple[float, float]:
+def mean_and_std(inputs: NDArray[np.uint8]) -> tuple[float, float]:
     """Of bytes, from their exact sums: numpy's own std takes eight times the memory of the data."""
     parts = np.array_split(inputs.reshape(-1), 64)
     total = sum(int(part.sum(dtype=np.int64)) for part in parts)
@@ -87,7 +100,7 @@ def mean_and_std(inputs: Any) -> tuple[float, float]:
     return mean, float(np.sqrt(squares / inputs.size - mean**2))
 
 
-def require_rows(rows: Any, num_clients: int, num_rows: int) -> None:
+def require_rows(rows: object, num_clients: int, num_rows: int) -> None:
     """Raise a ConfigError unless every client has rows of its own."""
     arrays = [np.asarray(each) for each in rows] if isinstance(rows, list) else []
     if len(arrays) != num_clients or any(each.ndim != 1 or each.dtype.kind not in "iu" for each in arrays):
@@ -97,7 +110,7 @@ def require_rows(rows: Any, num_clients: int, num_rows: int) -> None:
         raise ConfigError(f"a partition must give each of the rows 0 to {num_rows - 1} to one client at most")
 
 
-def build_federation(config: RunConfig, task: Task, backend: Any) -> Federation:
+def build_federation(config: RunConfig, task: Task, backend: Backend) -> Federation:
     clients = config.clients
     return Federation(
         backend=backend,
@@ -108,4 +121,5 @@ def build_federation(config: RunConfig, task: Task, backend: Any) -> Federation:
         block_size=clients.block_size,
         seed=config.seed,
         availability=clients.availability or AlwaysAvailable(),
+        assumes=assumptions(config.algorithm),
     )

@@ -1,6 +1,6 @@
 """The driver actor: runs the rounds of one config on client actors and streams its records.
 
-Its process may die: Ray starts it again, and it goes on from its newest checkpoint.
+If its process dies, Ray restarts it, and it continues from its newest checkpoint.
 """
 
 import math
@@ -8,7 +8,8 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ import ray
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-from fedmbo_ray.backends.ray_actors import RayActors, require_room
-from fedmbo_ray.checkpoints import FolderDamaged, FolderInUse, Record, RunFolder
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import run
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.placement import Resources, cluster_nodes
+from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
+from fedmbo_ray.backends.ray.pool import RayActors, require_room
+from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.process_state import handlers_without
+from fedmbo_ray.core.sampling import sampled
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.profiling import Profile, sampled
-from fedmbo_ray.registry import ConfigError, construct
+from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.loop import Tick, run
+from fedmbo_ray.runs.profile import Profile
+from fedmbo_ray.runs.ray_session import ray_session
 
 RESTARTS = 5
 
@@ -32,14 +36,14 @@ RESTARTS = 5
 class Driver:
     """Runs in a thread of its own from the moment it exists, so that listeners may come and go."""
 
-    def __init__(self, fields: dict[str, Any], out: str, resume: bool, profile: bool = False) -> None:
+    def __init__(self, fields: Fields, out: str, resume: bool, profile: bool = False) -> None:
         self.config = construct(RunConfig, fields)
         self.folder = RunFolder(Path(out))
         self.resume = resume or ray.get_runtime_context().was_current_actor_reconstructed
         self.records: list[Record] = []
         self.error: Exception | None = None
         self.done = self.stopping = False
-        self.round, self.profile = 0, profile
+        self.round, self.share, self.profile = 0, 0.0, profile
         self.news = threading.Condition()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -64,19 +68,17 @@ class Driver:
                 self.news.notify_all()
 
     def _backend(self, task: Task) -> RayActors:
-        clients = self.config.clients
-        each = (clients.cpus_per_actor, clients.gpus_per_actor)
-        self.backend = RayActors(task.problem, task.data, clients.actors, *each, self.profile)
+        self.backend = actors(self.config.clients, task, self.profile)
         return self.backend
 
-    def _tick(self, round: int) -> None:
-        self.round = round
+    def _tick(self, round: int, share: float) -> None:
+        self.round, self.share = round, share
 
-    def listen(self, since: int) -> tuple[list[Record], int, bool, Exception | None]:
-        """The records from number `since` on, in a second at last; the round; whether the run is over; its error."""
+    def listen(self, since: int) -> tuple[list[Record], tuple[int, float], bool, Exception | None]:
+        """The records from number `since` on, within a second; round and share; whether the run is over; its error."""
         with self.news:
             self.news.wait_for(lambda: self.done or len(self.records) > since, timeout=1)
-            return self.records[since:], self.round, self.done, self.error
+            return self.records[since:], (self.round, self.share), self.done, self.error
 
     def stop(self) -> None:
         """End after the round that is under way, its state saved; returns when that is done."""
@@ -85,40 +87,53 @@ class Driver:
             self.news.wait_for(lambda: self.done)
 
 
+def actors(clients: ClientsConfig, task: Task, profile: bool = False) -> RayActors:
+    """The client actors that a config asks for."""
+    each = (clients.cpus_per_actor, clients.gpus_per_actor)
+    return RayActors(task.problem, task.data, clients.actors, *each, profile)
+
+
 def run_on_ray(
     config: RunConfig,
     folder: RunFolder,
     resume: bool = False,
-    tick: Callable[[int], None] = lambda round: None,
+    tick: Tick = lambda round, share: None,
     profile: bool = False,
 ) -> Iterator[Record]:
-    """`experiment.run` in a driver actor; the same records, also when the driver's process dies."""
-    clients = config.clients
+    """`loop.run` in a driver actor; the same records, also when the driver's process dies."""
+    with room_on_ray(config.clients):
+        remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
+        driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
+        last = -1
+        try:
+            for record in _listen(driver, tick):
+                if record["round"] > last or "status" in record:
+                    last = record["round"]
+                    yield record
+        except (GeneratorExit, KeyboardInterrupt):
+            ray.get(driver.stop.remote())
+            raise
+        finally:
+            ray.kill(driver)
+
+
+@contextmanager
+def room_on_ray(clients: ClientsConfig) -> Iterator[None]:
+    """Ray with room for a run's actors; where it has not been running, it is stopped at the end."""
     cores = clients.actors * clients.cpus_per_actor
-    if not ray.is_initialized():  # known before it takes seconds to start
-        require_room(clients.actors, clients.cpus_per_actor, clients.gpus_per_actor, nodes_at_hand(cores))
-    start_ray(cores)
-    remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
-    driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
-    last = -1
-    try:
-        for record in _listen(driver, tick):
-            if record["round"] > last or "status" in record:
-                last = record["round"]
-                yield record
-    except (GeneratorExit, KeyboardInterrupt):
-        ray.get(driver.stop.remote())
-        raise
-    finally:
-        ray.kill(driver)
+    with ray_session():
+        if not ray.is_initialized():  # known before it takes seconds to start
+            require_room(clients.actors, clients.cpus_per_actor, clients.gpus_per_actor, nodes_at_hand(cores))
+        start_ray(cores)
+        yield
 
 
-def _listen(driver: Any, tick: Callable[[int], None]) -> Iterator[Record]:
+def _listen(driver: Any, tick: Tick) -> Iterator[Record]:
     """Every record the driver has; after a restart it tells them all again, from the first."""
     since, done = 0, False
     while not done:
         try:
-            records, round, done, error = ray.get(driver.listen.remote(since))
+            records, progress, done, error = ray.get(driver.listen.remote(since))
         except ActorUnavailableError:  # on its way back
             since = 0
             time.sleep(0.5)
@@ -126,7 +141,7 @@ def _listen(driver: Any, tick: Callable[[int], None]) -> Iterator[Record]:
         except ActorDiedError as death:
             raise RunFailed(f"the driver died {RESTARTS + 1} times; the last time: {death}") from None
         since += len(records)
-        tick(round)
+        tick(*progress)
         yield from records
         if error is not None:
             raise error
@@ -156,11 +171,12 @@ def start_ray(cpus: float = 0.0) -> None:
         return
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    options: dict[str, object] = {"logging_level": "ERROR", "log_to_driver": False}
     if not in_cluster():  # whatever else runs on this machine, it is not this program's unless it was named
         options |= {"address": "local", "num_cpus": own_cores(cpus), "include_dashboard": False}
     try:
-        ray.init(**options)
+        with handlers_without("ray"):  # SIGTERM stays what the caller has made of it
+            ray.init(**options)
     except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
         where = os.environ["RAY_ADDRESS"] if in_cluster() else "this machine"
         raise RunFailed(f"Ray could not be started or reached on {where}: {' '.join(str(error).split())}") from error

@@ -1,59 +1,56 @@
-"""A run's folder: resolved config, records, checkpoints. Every file is written whole or not at all."""
+"""A run's folder: resolved config, records, checkpoints, result. Every file is written whole or not at all."""
 
-import fcntl
-import io
 import json
-import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-import yaml
+
+from fedmbo_ray.core.errors import FolderDamaged, FolderInUse
+from fedmbo_ray.core.io import held, to_yaml, write_atomically
+from fedmbo_ray.runs.arrays import Arrays, npz, read_npz
+from fedmbo_ray.runs.state import State
 
 Record = dict[str, Any]
 
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`; a reader, or a crash, sees the old content or the new, nothing between."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+ABOUT = "_about"  # the array of a checkpoint that holds text: JSON of its costs and sums
+ENDING = ("status", "reason", "ended_by", "backend", "x_sha256", "y_sha256")  # that only a run's last record has
 
 
-def to_yaml(fields: Any) -> bytes:
-    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True).encode()
+class Checkpoint(NamedTuple):
+    """A run after a round: everything it needs to continue, and what it has used up."""
 
+    state: State
+    costs: Record  # `round`, and what has been used up until then
+    sums: dict[str, float]  # over rounds, of the figures whose means are recorded
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """A folder held by one process alone; the claim goes when the process does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderInUse(f"another process is running in {folder}") from None
-        yield
+    @property
+    def round(self) -> int:
+        return int(self.costs["round"])
+
+    def arrays(self) -> Arrays:
+        about = json.dumps({"costs": self.costs, "sums": self.sums})
+        return {**plain(self.state), ABOUT: np.array(about)}
+
+    @staticmethod
+    def of(arrays: Arrays) -> "Checkpoint":
+        about = json.loads(arrays.pop(ABOUT).item())
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return Checkpoint(state, about["costs"], about["sums"])
 
 
 class RunFolder:
-    """`config.yaml`, `records.jsonl` and `checkpoints/` of one run."""
+    """`config.yaml`, `records.jsonl`, `checkpoints/` and, in the end, `result.npz` of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.yaml"
         self.records_file = path / "records.jsonl"
+        self.result_file = path / "result.npz"
         self.checkpoints = path / "checkpoints"
         self.profile_file = path / "profile.json"
 
@@ -63,6 +60,7 @@ class RunFolder:
         with held(self.path):
             if self.has_run() and not resume:
                 raise FolderInUse(f"{self.path} already holds a run: continue it with --resume or choose another --out")
+            self._require_own_checkpoints()
             self.checkpoints.mkdir(exist_ok=True)
             self.describe(resolved)
             yield
@@ -92,32 +90,30 @@ class RunFolder:
                 raise FolderDamaged(f"line {number} of {self.records_file} is not a record") from None
         return records
 
-    def rewind(self, round: int) -> list[Record]:
-        """Drop the records after `round` (they will be made again) and any `status`; returns what is left."""
+    def rewind(self, keeps: Callable[[int], bool]) -> list[Record]:
+        """Keep the records of rounds that are not made again, without any ending; returns them."""
         kept = [
             {key: value for key, value in record.items() if key not in ENDING}
             for record in self.records()
-            if record["round"] <= round
+            if keeps(record["round"])
         ]
         write_atomically(self.records_file, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        self.result_file.unlink(missing_ok=True)
         return kept
 
-    def save(self, checkpoint: dict[str, Any], keep: int) -> None:
-        """Write the checkpoint of round `checkpoint["round"]` behind its SHA-256, and drop all but the last `keep`."""
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
-        data = buffer.getvalue()
-        write_atomically(self.checkpoints / f"{checkpoint['round']:08d}.pt", sha256(data).digest() + data)
+    def save(self, checkpoint: Checkpoint, keep: int) -> None:
+        """Write a checkpoint, and drop all but the last `keep`."""
+        write_atomically(self.checkpoints / f"{checkpoint.round:08d}.npz", npz(checkpoint.arrays()))
         for old in self._checkpoints()[:-keep]:
             old.unlink()
 
-    def latest(self) -> dict[str, Any] | None:
+    def latest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, None if there is none."""
+        self._require_own_checkpoints()
         for path in reversed(self._checkpoints()):
-            content = path.read_bytes()
-            digest, data = content[:32], content[32:]
-            if sha256(data).digest() == digest:
-                return torch.load(io.BytesIO(data), weights_only=True)
+            arrays = read_npz(path)
+            if arrays is not None:
+                return Checkpoint.of(arrays)
             print(f"passing over the damaged checkpoint {path}", file=sys.stderr)
         return None
 
@@ -125,16 +121,29 @@ class RunFolder:
         """The round of the newest checkpoint, 0 if there is none."""
         return max((int(path.stem) for path in self._checkpoints()), default=0)
 
-    def _checkpoints(self) -> list[Path]:
-        return sorted(path for path in self.checkpoints.glob("*.pt") if path.stem.isdecimal() and path.is_file())
+    def save_result(self, state: State) -> None:
+        """Write the final x and y where `numpy.load` finds them."""
+        write_atomically(self.result_file, npz(plain({name: state[name] for name in ("x", "y")})))
+
+    def result(self) -> State | None:
+        """The final x and y; those of the newest checkpoint until there are any; None before the first."""
+        if self.result_file.exists():
+            arrays = read_npz(self.result_file)
+            if arrays is None:
+                raise FolderDamaged(f"{self.result_file} is damaged: --resume makes it again")
+            return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        checkpoint = self.latest()
+        return None if checkpoint is None else checkpoint.state
+
+    def _require_own_checkpoints(self) -> None:
+        """Those of version 0.1 were files of another kind."""
+        if not self._checkpoints() and self._checkpoints("pt"):
+            raise FolderDamaged(f"{self.path} holds a run of version 0.1, which only that version can continue")
+
+    def _checkpoints(self, kind: str = "npz") -> list[Path]:
+        found = self.checkpoints.glob(f"*.{kind}")
+        return sorted(path for path in found if path.stem.isdecimal() and path.is_file())
 
 
-ENDING = ("status", "reason", "x_sha256", "y_sha256")  # keys that only the last record of a run has
-
-
-class FolderInUse(Exception):
-    """Two runs must not share a folder."""
-
-
-class FolderDamaged(Exception):
-    """A folder holds something that no run has written; nothing is done to it."""
+def plain(state: State) -> Arrays:
+    return {name: tensor.contiguous().numpy() for name, tensor in state.items()}

@@ -1,29 +1,27 @@
-"""One run: rounds, records and checkpoints."""
+"""The loop over rounds: the only one there is, for commands, actors, benchmarks and tests."""
 
-import hashlib
-import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
+from dataclasses import fields, replace
+from types import TracebackType
+from typing import NamedTuple
 
 from fedmbo_ray.backends.in_process import InProcess
-from fedmbo_ray.building import build_federation, build_task
-from fedmbo_ray.checkpoints import FolderDamaged, Record, RunFolder
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Federation, Meter, RunFailed
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.errors import FolderDamaged, RunFailed
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.federation.execution import Backend
+from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import ConfigError, choices
-from fedmbo_ray.rng import stream
+from fedmbo_ray.runs.build import build_federation, build_task
+from fedmbo_ray.runs.clock import ONE_THREAD, Clock
+from fedmbo_ray.runs.evaluation import Evaluation, jsonable, means
+from fedmbo_ray.runs.folder import Checkpoint, Record, RunFolder
+from fedmbo_ray.runs.limits import Limits
+from fedmbo_ray.runs.state import State, diverged, sha256, shapes
 
-State = dict[str, Tensor]
-MakeBackend = Callable[[Task], Any]
+MakeBackend = Callable[[Task], Backend]
+Tick = Callable[[int, float], None]  # told after every round: how many there were, and which share of the run they are
 
 
 def in_process(task: Task) -> InProcess:
@@ -36,205 +34,206 @@ def run(
     resume: bool = False,
     make_backend: MakeBackend = in_process,
     stop: Callable[[], bool] = lambda: False,
-    tick: Callable[[int], None] = lambda round: None,
+    tick: Tick = lambda round, share: None,
+    task: Task | None = None,
 ) -> Iterator[Record]:
     """Run the config and yield its records, the one of round 0 first; the last one has a `status`.
 
-    With a folder, records and checkpoints are kept there; with `resume`, the run goes on from the newest
+    With a folder, records and checkpoints are kept there; with `resume`, the run continues from the newest
     checkpoint and first yields the records made before it. A run that ends early (`stop` is true after a
     round, an exception, a closed generator) saves its state first. `tick` is called after every round.
     """
-    torch.set_num_threads(1)  # the same bits on any backend need one thread everywhere
-    with ExitStack() as stack:
-        if folder is not None:
-            stack.enter_context(folder.claimed(config.resolved(), resume))
-        task = build_task(config)
-        backend = make_backend(task)
-        stack.callback(backend.close)
-        federation = build_federation(config, task, backend)
-        yield from _Run(config, task, federation, folder).records(resume, stop, tick)
+    with Loop(config, folder, resume, make_backend, task) as loop:
+        yield from loop.records(stop, tick)
 
 
-class _Run:
-    """The loop over rounds, with its clock, its folder and its checks."""
+class Place(NamedTuple):
+    """Where a run is. Assigned as a whole, so that an interruption finds it before a round or after it."""
 
-    def __init__(self, config: RunConfig, task: Task, federation: Federation, folder: RunFolder | None) -> None:
-        self.config, self.task, self.federation, self.folder = config, task, federation, folder
-        self.started, self.saved_seconds = time.monotonic(), 0.0
-        self.round, self.state, self.meter = 0, self._initial_state(), Meter()
-        self.sums = dict.fromkeys(config.record.averaged, 0.0)
+    round: int
+    state: State
+    meter: Meter
+    sums: dict[str, float]  # over rounds, of the figures whose means are recorded
+    settled: bool = True  # whether the round has its record and its checkpoint, if it is to have them
 
-    def _initial_state(self) -> State:
-        x, y = self.task.problem.init(stream(self.config.seed, "init"))
-        return self.config.algorithm.init(x, y, self.task.data.num_clients)
 
-    def records(self, resume: bool, stop: Callable[[], bool], tick: Callable[[int], None]) -> Iterator[Record]:
-        self._averaged()
-        known = self._restore() if resume else []
-        yield from known
-        if self._record_is_due() and not (known and known[-1]["round"] == self.round):
-            yield self._record({})
-        reason = None
-        try:
-            while self.round < self.config.rounds and reason is None and not stop():
-                state = self._next_state()
-                self._add_up()
-                reason = diverged(state, self.config.record.explosion)
-                self.round, self.state, self.meter = self.round + 1, state, replace(self.federation.meter)
-                tick(self.round)
-                yield from self._after_round() if reason is None else []
-        except BaseException:
-            self._save()
-            raise
+class Loop:
+    """The rounds of one run, one `step` each, with its records, checkpoints and checks.
+
+    It holds the folder and the backend until it is closed; closing saves what is not saved yet.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder | None = None,
+        resume: bool = False,
+        make_backend: MakeBackend = in_process,
+        task: Task | None = None,
+    ) -> None:
+        self.config, self.folder, self.limits = config, folder, Limits.of(config)
+        self.status: str | None = None
+        self.closed = False
+        with ExitStack() as stack, ONE_THREAD:
+            if folder is not None:
+                stack.enter_context(folder.claimed(config.resolved(), resume))
+            self.task = build_task(config) if task is None else task
+            backend = make_backend(self.task)
+            stack.callback(backend.close)
+            self.federation = build_federation(config, self.task, backend)
+            self.clock, self.evaluation = Clock(backend), Evaluation(config, self.task)
+            x, y = self.task.problem.init(stream(config.seed, "init"))
+            state = config.algorithm.init(x, y, self.task.data.num_clients)
+            self.place = Place(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))
+            self.saved = 0  # the round that the newest checkpoint is of
+            self.known = self._restore(folder) if folder is not None and resume else []
+            self.resources = stack.pop_all()
+
+    def __enter__(self) -> "Loop":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Save the state after the last whole round; give up the folder and the backend."""
+        self.closed = True
+        with self.resources:
+            if self.status != "diverged" and self.place.round > self.saved:
+                self._save()
+
+    @property
+    def round(self) -> int:
+        """How many rounds there have been."""
+        return self.place.round
+
+    @property
+    def state(self) -> State:
+        return self.place.state
+
+    @property
+    def meter(self) -> Meter:
+        """What the rounds have cost."""
+        return self.place.meter
+
+    @property
+    def done(self) -> bool:
+        return self.status is not None
+
+    @property
+    def share(self) -> float:
+        """How much of the run is done, between 0 and 1."""
+        return self.limits.share(self._costs())
+
+    def records(
+        self, stop: Callable[[], bool] = lambda: False, tick: Tick = lambda round, share: None
+    ) -> Iterator[Record]:
+        """All records, those made before a resume first, until the run or `stop` ends it."""
+        yield from self.opening()
+        while not self.done and not stop():
+            record = self.step()
+            tick(self.round, self.share)
+            if record is not None:
+                yield record
+
+    def opening(self) -> list[Record]:
+        """The records up to the round where the run starts or continues."""
+        with ONE_THREAD, self.clock:
+            if (limit := self.limits.ended_by(self._costs())) is not None:
+                return [*self.known, self._finish(limit)]
+            made = self.known and self.known[-1]["round"] == self.round
+            return [*self.known, *([self._record()] if self._due(self.round) and not made else [])]
+
+    def step(self) -> Record | None:
+        """Do one round; returns its record if it has one: every so many rounds, and at the end."""
+        if self.done:
+            return None
+        with ONE_THREAD, self.clock:
+            if self.place.settled:  # else the step before this one was interrupted after its round
+                self.place = self._next()
+            record = self._settle()
+            self.place = self.place._replace(settled=True)
+            return record
+
+    def _settle(self) -> Record | None:
+        """What follows a round: the end, or the record and the checkpoint that are due."""
+        reason = diverged(self.state, self.config.record.explosion)
         if reason is not None:
-            yield self._record(self._ending("diverged") | {"reason": reason})
-        else:
-            self._save()
-            yield from [self._record(self._ending("finished"))] if self.round == self.config.rounds else []
-
-    def _next_state(self) -> State:
-        rng = stream(self.config.seed, "round", self.round)
-        state = self.config.algorithm.round(self.federation.clients(rng, self.round), self.state)
-        if not isinstance(state, dict) or shapes(state) != shapes(self.state):
-            rule = f"{type(self.config.algorithm).__name__}.round must return the tensors that init made"
-            raise RunFailed(f"{rule}, {shapes(self.state)}, but returned {shapes(state)}")
-        return state
-
-    def _after_round(self) -> Iterator[Record]:
-        """The record, then the checkpoint that are due: a crash between the two loses neither."""
-        records = [self._record({})] if self._record_is_due() else []
+            return self._end("diverged", reason=reason)
+        if (limit := self.limits.ended_by(self._costs())) is not None:
+            return self._finish(limit)
+        # The record before the checkpoint: a crash between the two loses neither.
+        record = self._record() if self._due(self.round) else None
         if self.round % self.config.record.checkpoint_every == 0:
             self._save()
-        yield from records
+        return record
 
-    def _record_is_due(self) -> bool:
-        """The last round has a record of its own, with an ending."""
-        return self.round % self.config.record.every == 0 and self.round < self.config.rounds
+    def _next(self) -> Place:
+        """The place after one more round."""
+        k, before, algorithm = self.round, self.state, self.config.algorithm
+        self.federation.meter = replace(self.meter)  # without what a round that was interrupted has cost
+        state = algorithm.round(self.federation.clients(stream(self.config.seed, "round", k), k), before)
+        if not isinstance(state, dict) or shapes(state) != shapes(before):
+            rule = f"{type(algorithm).__name__}.round must return the tensors that init made"
+            raise RunFailed(f"{rule}, {shapes(before)}, but returned {shapes(state)}")
+        figures = self.evaluation.averaged(before)
+        sums = {name: total + figures[name] for name, total in self.place.sums.items()}
+        return Place(k + 1, state, replace(self.federation.meter), sums, settled=False)
 
-    def _ending(self, status: str) -> Record:
+    def _due(self, round: int) -> bool:
+        return round % self.config.record.every == 0
+
+    def _finish(self, limit: str) -> Record:
+        return self._end("finished", **({} if limit == "rounds" else {"ended_by": limit}))
+
+    def _end(self, status: str, **more: str) -> Record:
+        """Keep the result, and make the last record."""
+        if self.folder is not None:
+            if status != "diverged":
+                self._save()
+            self.folder.save_result(self.state)
         digests = {"x_sha256": sha256(self.state["x"]), "y_sha256": sha256(self.state["y"])}
-        return {"status": status, "backend": self.federation.backend.description, **digests}
+        record = self._record(status=status, backend=self.federation.backend.description, **digests, **more)
+        self.status = status  # last, so that an interrupted end is made again
+        return record
 
-    def _record(self, ending: Record) -> Record:
-        x, y, meter = self.state["x"], self.state["y"], self.meter
-        samples = self.task.data.num_samples
+    def _costs(self) -> Record:
+        """What the rounds so far have cost."""
+        meter, samples, (wall, cpu) = self.meter, self.task.data.num_samples, self.clock.read()
+        epochs = meter.samples / samples if samples else None
+        seconds = {"wall_seconds": wall, "cpu_seconds": cpu}
+        return {"round": self.round, **meter.state(), "data_epochs": epochs, **seconds}
+
+    def _record(self, **ending: str) -> Record:
+        costs = self._costs()
+        counts = ("round", "communications", "samples", "data_epochs", "floats_up", "floats_down", "dropped")
+        figures = self.evaluation.figures(self.state, self.round) | means(self.place.sums, self.round)
         record = {
-            "round": self.round,
-            "communications": meter.communications,
-            "samples": meter.samples,
-            "data_epochs": meter.samples / samples if samples else None,
-            "floats_up": meter.floats_up,
-            "floats_down": meter.floats_down,
-            "dropped": meter.dropped,
-            **jsonable({"waited": meter.waited, **self._figures(x, y), **self._means()}),
-            "wall_seconds": round(self._seconds(), 3),
+            **{name: costs[name] for name in counts},
+            **jsonable({"waited": costs["waited"], **figures}),
+            **{name: round(value, 3) for name, value in self._costs().items() if name.endswith("_seconds")},
             **ending,
         }
         if self.folder is not None:
             self.folder.append(record)
         return record
 
-    def _figures(self, x: Tensor, y: Tensor) -> dict[str, float]:
-        with torch.no_grad():
-            exact = self.task.problem.metrics(x, y, self.task.test) | self._own_figures()
-            return exact if "lower_loss" in exact else {**self._losses(x, y), **exact}
-
-    def _own_figures(self) -> dict[str, float]:
-        algorithm = self.config.algorithm
-        return algorithm.figures(self.state, self.round) if hasattr(algorithm, "figures") else {}
-
-    def _add_up(self) -> None:
-        """Add the figures at the current point to the sums over rounds."""
-        for name, value in self._averaged().items():
-            self.sums[name] += value
-
-    def _averaged(self) -> dict[str, float]:
-        """The figures at the current point whose mean is recorded, too."""
-        if not self.sums:
-            return {}
-        with torch.no_grad():
-            now = self.task.problem.metrics(self.state["x"], self.state["y"], self.task.test)
-        unknown = next((name for name in self.sums if name not in now), None)
-        if unknown is not None:
-            raise ConfigError(f"unknown figure {unknown!r}; {choices(unknown, list(now))}", "record", "averaged")
-        return {name: now[name] for name in self.sums}
-
-    def _means(self) -> dict[str, float]:
-        """Of figures over the points of all rounds so far, that of the record not among them."""
-        return {f"mean_{name}": total / self.round if self.round else math.nan for name, total in self.sums.items()}
-
-    def _losses(self, x: Tensor, y: Tensor) -> dict[str, float]:
-        """Mean losses on the same samples at every record: equally many of each client, of 1000 clients at most."""
-        clients = np.arange(self.task.data.num_clients)
-        rng = stream(self.config.seed, "evaluation")
-        if len(clients) > 1000:
-            clients = rng.choice(len(clients), size=1000, replace=False)
-        size = math.ceil(self.config.record.loss_samples / len(clients))
-        seeds, cpu = rng.integers(0, 2**64, size=(2, len(clients)), dtype=np.uint64), torch.device("cpu")
-        train = self.task.data.draw(clients, seeds[0], Draw("train", size), cpu)
-        validation = self.task.data.draw(clients, seeds[1], Draw("validation", size), cpu)
-        return {
-            "lower_loss": float(self.task.problem.lower(x, y, train.merged())),
-            "upper_loss": float(self.task.problem.upper(x, y, validation.merged())),
-        }
-
-    def _seconds(self) -> float:
-        return self.saved_seconds + time.monotonic() - self.started
-
     def _save(self) -> None:
-        if self.folder is None:
-            return
-        checkpoint = {
-            "round": self.round,
-            "state": self.state,
-            "meter": self.meter.state(),
-            "sums": self.sums,
-            "seconds": self._seconds(),
-        }
-        self.folder.save(checkpoint, self.config.record.checkpoints_kept)
+        if self.folder is not None:
+            checkpoint = Checkpoint(self.state, self._costs(), self.place.sums)
+            self.folder.save(checkpoint, self.config.record.checkpoints_kept)
+            self.saved = self.round
 
-    def _restore(self) -> list[Record]:
-        """Go back to the newest checkpoint; returns the records made up to it."""
-        if self.folder is None:
-            return []
-        checkpoint = self.folder.latest()
+    def _restore(self, folder: RunFolder) -> list[Record]:
+        """Go back to the newest checkpoint; returns the records made up to it, but for an ending."""
+        checkpoint = folder.latest()
         if checkpoint is None:
-            return self.folder.rewind(-1)
-        if shapes(checkpoint["state"]) != shapes(self.state):
-            raise FolderDamaged(
-                f"the newest checkpoint in {self.folder.checkpoints} is of another problem or algorithm"
-            )
-        self.round, self.state = checkpoint["round"], checkpoint["state"]
-        self.meter, self.federation.meter = Meter(**checkpoint["meter"]), Meter(**checkpoint["meter"])
-        self.saved_seconds, self.sums = checkpoint["seconds"], checkpoint.get("sums", self.sums)
-        return self.folder.rewind(min(self.round, self.config.rounds - 1))
-
-
-def diverged(state: State, limit: float) -> str | None:
-    """Why a state is no longer worth continuing, None if it is."""
-    for name, value in state.items():
-        size = float(torch.linalg.vector_norm(value, math.inf)) if value.numel() else 0.0
-        if not math.isfinite(size):
-            return f"{name} is not finite"
-        if size > limit and name in ("x", "y"):
-            return f"|{name}| = {size:.3g} exceeds {limit:.3g}"
-    return None
-
-
-def shapes(state: Any) -> dict[str, Any]:
-    """Name, shape and dtype of the tensors in a state; what else it holds, by its type."""
-    entries = state.items() if isinstance(state, dict) else [("state", state)]
-    return {
-        name: (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else type(value).__name__
-        for name, value in entries
-    }
-
-
-def sha256(vector: Tensor) -> str:
-    """The digest of a vector's bytes."""
-    return hashlib.sha256(vector.contiguous().numpy().tobytes()).hexdigest()
-
-
-def jsonable(figures: dict[str, float]) -> dict[str, float | None]:
-    """JSON knows no nan: None stands for what is not finite."""
-    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+            return folder.rewind(lambda round: False)
+        if shapes(checkpoint.state) != shapes(self.state):
+            raise FolderDamaged(f"the newest checkpoint in {folder.checkpoints} is of another problem or algorithm")
+        costs = checkpoint.costs
+        meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})
+        self.place = Place(checkpoint.round, checkpoint.state, meter, checkpoint.sums)
+        self.saved, self.clock.wall, self.clock.cpu = checkpoint.round, costs["wall_seconds"], costs["cpu_seconds"]
+        last = checkpoint.round - (self.limits.ended_by(costs) is not None)
+        return folder.rewind(lambda round: round <= last and self._due(round))

@@ -4,90 +4,42 @@ What a process does is told from the functions on its stack, so that nothing in 
 """
 
 import json
-import sys
-import threading
-import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import TypedDict
 
 from rich.table import Table
 
-from fedmbo_ray.checkpoints import write_atomically
-
-INTERVAL = 0.002  # seconds between samples
-Stacks = dict[str, float]  # "outermost;…;innermost" -> seconds spent there
+from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.core.sampling import INTERVAL, Stacks
 
 # From the outside in, the last one found on a stack says what is being done.
 DOING = {
-    "experiment.py:_record": "evaluating and recording",
-    "experiment.py:_save": "saving checkpoints",
-    "federation.py:sample": "sampling clients, cutting blocks, counting",
-    "federation.py:_communicate": "sampling clients, cutting blocks, counting",
+    "loop.py:_record": "evaluating and recording",
+    "loop.py:_save": "saving checkpoints",
+    "clients.py:sample": "sampling clients, cutting blocks, counting",
+    "clients.py:_communicate": "sampling clients, cutting blocks, counting",
     "messages.py:send": "sending and receiving",
     "messages.py:receive": "sending and receiving",
-    "links.py:wait": "waiting for clients",
+    "transport.py:wait": "waiting for clients",
     "messages.py:_first": "waiting for the driver",
-    "links.py:receive": "sending and receiving",
+    "transport.py:receive": "sending and receiving",
     "client_actor.py:compute": "unpacking and packing",
-    "blocks.py:run_block": "computing",
-    "blocks.py:draw_batches": "drawing batches",
+    "execution.py:run_block": "computing",
+    "execution.py:draw_batches": "drawing batches",
 }
-AT_WORK = {"experiment.py:records", "backends/client_actor.py:serve", "backends/client_actor.py:compute"}
-PARTS = ("lower/", "hypergradients/", "algorithms/", "outer.py")
+AT_WORK = {"runs/loop.py:records", "backends/ray/client_actor.py:serve", "backends/ray/client_actor.py:compute"}
+PARTS = ("methods/lower/", "methods/hypergradients/", "methods/algorithms/", "methods/outer.py")
 
 
-class Sampler(threading.Thread):
-    """Looks at one thread's stack every few milliseconds."""
+class Box(TypedDict):
+    """A function in a flame graph, with those that it calls."""
 
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.thread, self.done = threading.get_ident(), threading.Event()
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    def run(self) -> None:
-        last = time.perf_counter()
-        while not self.done.wait(INTERVAL):
-            frame = sys._current_frames().get(self.thread)
-            now = time.perf_counter()
-            if frame is not None:
-                self.seconds[";".join(_names(frame))] += now - last
-            last = now
-
-
-@contextmanager
-def sampled(wanted: bool = True) -> Iterator[Stacks]:
-    """The stacks of this thread while the context lasts, filled in at its end."""
-    stacks: Stacks = {}
-    if not wanted:
-        yield stacks
-        return
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(INTERVAL / 20)  # or it would be seen only where it lets go of the interpreter by itself
-    sampler = Sampler()
-    sampler.start()
-    try:
-        yield stacks
-    finally:
-        sampler.done.set()
-        sampler.join()
-        sys.setswitchinterval(interval)
-        stacks.update(sampler.seconds)
-
-
-def _names(frame: FrameType | None) -> list[str]:
-    """The functions of a stack, outermost first: file:function, files of this package by their path in it."""
-    names = []
-    while frame is not None:
-        file = frame.f_code.co_filename
-        package = file.rpartition("/fedmbo_ray/")[2] if "/fedmbo_ray/" in file else "/".join(file.split("/")[-2:])
-        names.append(f"{package}:{frame.f_code.co_name}")
-        frame = frame.f_back
-    return names[::-1]
+    name: str
+    seconds: float
+    below: dict[str, "Box"]
 
 
 class Profile:
@@ -129,7 +81,7 @@ class Profile:
 
     def flame_graph(self) -> str:
         """A page that needs nothing else: a box is a function, as wide as its time; a click zooms in."""
-        tree: dict[str, Any] = {"name": "all", "seconds": 0.0, "below": {}}
+        tree: Box = {"name": "all", "seconds": 0.0, "below": {}}
         for process, stacks in self.processes.items():
             for stack, seconds in stacks.items():
                 _grow(tree, [process, *_at_work(stack.split(";"))], seconds)
@@ -146,7 +98,7 @@ class Profile:
         return f'<div class="box" style="{style}" title="{text}">{escape(name)}</div>'
 
 
-def _grouped(stacks: Stacks, group: Any) -> dict[str, float]:
+def _grouped(stacks: Stacks, group: Callable[[list[str]], str]) -> dict[str, float]:
     groups: dict[str, float] = defaultdict(float)
     for stack, seconds in stacks.items():
         names = stack.split(";")
@@ -163,8 +115,8 @@ def _at_work(names: list[str]) -> list[str]:
 
 def _doing(stack: list[str]) -> str:
     names = [name.rpartition("/")[2] for name in stack]
-    if "links.py:receive" in names:
-        return DOING["links.py:receive"]
+    if "transport.py:receive" in names:
+        return DOING["transport.py:receive"]
     for name in reversed(names):
         if name in DOING:
             return DOING[name]
@@ -175,19 +127,17 @@ def _part(stack: list[str]) -> str:
     for name in reversed(stack):
         if name.startswith(PARTS):
             return name
-    return "experiment: evaluating, recording, saving" if "experiment.py" in ";".join(stack) else "everything else"
+    return "loop: evaluating, recording, saving" if "runs/loop.py" in ";".join(stack) else "everything else"
 
 
-def _grow(tree: dict[str, Any], names: list[str], seconds: float) -> None:
+def _grow(tree: Box, names: list[str], seconds: float) -> None:
     tree["seconds"] += seconds
     for name in names:
         tree = tree["below"].setdefault(name, {"name": name, "seconds": 0.0, "below": {}})
         tree["seconds"] += seconds
 
 
-def _boxes(
-    tree: dict[str, Any], depth: int, left: float, whole: float
-) -> Iterator[tuple[int, float, float, str, float]]:
+def _boxes(tree: Box, depth: int, left: float, whole: float) -> Iterator[tuple[int, float, float, str, float]]:
     """Depth, left edge, width, name and seconds of every function that took a thousandth of the time."""
     yield depth, left, tree["seconds"] / whole, tree["name"], tree["seconds"]
     for below in sorted(tree["below"].values(), key=lambda node: -node["seconds"]):

@@ -1,30 +1,41 @@
-"""Progress of a run: a live bar on a terminal, a line every few seconds elsewhere; always on stderr."""
+"""Progress of a run: a live bar at a terminal or in a notebook, a line every few seconds elsewhere; on stderr."""
 
 import sys
 import time
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-Record = dict[str, Any]
+from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.limits import Limits
+
 SECONDS_BETWEEN_LINES = 5.0
 
 
+def watched() -> bool:
+    """Whether a user watches, in a terminal or a notebook."""
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter
+
+
 class RunProgress:
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-        self.first: tuple[int, float] | None = None  # round and time of the first update: what came before was resumed
+    """Shows how far a run is, and the figures of its last record."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        # Share and time of the first update: what came before was resumed.
+        self.first: tuple[int, float, float] | None = None
         self.figures = ""
         self.updated = 0.0
         self.last_line = -SECONDS_BETWEEN_LINES
         console = Console(stderr=True)
-        columns = ("{task.completed}/{task.total}", "{task.fields[figures]}", "{task.fields[speed]}")
-        texts = [TextColumn(text) for text in columns]
+        texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("rounds", "figures", "speed")]
         self.bar = Progress(texts[0], BarColumn(bar_width=10), *texts[1:], TimeRemainingColumn(), console=console)
-        self.live = console.is_terminal
-        self.task = self.bar.add_task("", total=rounds, figures="", speed="")
+        # In a notebook a live bar is a widget.
+        self.live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        self.task = self.bar.add_task("", total=1.0, rounds="", figures="", speed="")
 
     def __enter__(self) -> "RunProgress":
         if self.live:
@@ -37,24 +48,31 @@ class RunProgress:
 
     def show(self, record: Record) -> None:
         self.figures = figures(record)
-        self._update(record["round"], ending="status" in record)
+        self._update(record["round"], self.limits.share(record), ending="status" in record)
 
-    def tick(self, round: int) -> None:
+    def tick(self, round: int, share: float) -> None:
         """After a round without a record; before the first record there is nothing to show."""
-        if self.figures and round < self.rounds and time.monotonic() - self.updated > 0.2:
-            self._update(round)
+        if self.figures and share < 1 and time.monotonic() - self.updated > 0.2:
+            self._update(round, share)
 
-    def _update(self, round: int, ending: bool = False) -> None:
+    def _update(self, round: int, share: float, ending: bool = False) -> None:
         now = self.updated = time.monotonic()
-        self.first = self.first or (round, now)
-        speed = (round - self.first[0]) / (now - self.first[1]) if now > self.first[1] else 0.0
+        self.first = self.first or (round, share, now)
+        seconds = now - self.first[2]
+        speed = (round - self.first[0]) / seconds if seconds else 0.0
+        rounds = self._rounds(round, share)
         if self.live:
-            self.bar.update(self.task, completed=round, figures=self.figures, speed=f"{speed:.1f}/s")
+            self.bar.update(self.task, completed=share, rounds=rounds, figures=self.figures, speed=f"{speed:.1f}/s")
         elif now - self.last_line >= SECONDS_BETWEEN_LINES or ending:
             self.last_line = now
-            left = (self.rounds - round) / speed if speed else 0.0
+            left = seconds * (1 - share) / (share - self.first[1]) if share > self.first[1] else 0.0
             eta = f"  {speed:.1f} rounds/s  ETA {left:.0f} s" if speed else ""
-            print(f"round {round}/{self.rounds}  {self.figures}{eta}", file=sys.stderr, flush=True)
+            print(f"round {rounds}  {self.figures}{eta}", file=sys.stderr, flush=True)
+
+    def _rounds(self, round: int, share: float) -> str:
+        """ "30/200" or, where a budget may end the run, "30 (15 %)"."""
+        known = self.limits.amounts.get("rounds") if len(self.limits.amounts) == 1 else None
+        return f"{round} ({share:.0%})" if known is None else f"{round}/{known}"
 
 
 def figures(record: Record) -> str:

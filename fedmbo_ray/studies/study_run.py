@@ -1,15 +1,19 @@
 """A study's own run in MLflow: above the runs of its sweeps, with what theory predicts and what came out."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fedmbo_ray.moments.predictions import NotPredicted, constants, predicted
-from fedmbo_ray.studies import STUDIES, StudyFolder
-from fedmbo_ray.sweeps.config import Sweep
+from fedmbo_ray.studies.plans import StudyFolder
+from fedmbo_ray.studies.questions import QUESTIONS
 from fedmbo_ray.sweeps.folder import TrialFolder
-from fedmbo_ray.tracking.describing import machine
-from fedmbo_ray.tracking.experiment import Experiment
-from fedmbo_ray.tracking.tracker import Tracker
+from fedmbo_ray.sweeps.schema import SweepPlan
+from fedmbo_ray.theory.predictions import NotPredicted, constants, predicted
+from fedmbo_ray.tracking.metadata import machine
+from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
+from fedmbo_ray.tracking.sweep_tracker import SweepTracker
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 class StudyRun:
@@ -22,17 +26,17 @@ class StudyRun:
     def identity(self) -> str:
         return self.folder.identity
 
-    def run_id(self, experiment: Experiment) -> str:
+    def run_id(self, experiment: MlflowExperiment) -> str:
         known = f"tags.`fedmbo.study` = '{self.identity}' and tags.`fedmbo.kind` = 'study'"
         runs = experiment.runs(known)
         if runs:
             return runs[0].info.run_id
         tags = {"fedmbo.study": self.identity, "fedmbo.kind": "study", "study": self.name, "scale": self.folder.scale}
         tags |= {"command": self.command, "mlflow.source.name": "fedmbo_ray.study", "machine": machine()}
-        tags["question"] = STUDIES[self.name].question
+        tags["question"] = QUESTIONS[self.name].text
         return experiment.create(self.folder.path.name, None, tags).info.run_id
 
-    def predict(self, tracker: Tracker) -> None:
+    def predict(self, tracker: SweepTracker) -> None:
         """Beside the means of every trial of a sweep, what they must be if theory and code are right."""
         for trial in tracker.folder.trials():
             run_id = tracker.runs[trial.name].run_id
@@ -40,7 +44,7 @@ class StudyRun:
                 said = tell_predictions(tracker.client, run_id, tracker.sweep, trial)
                 tracker.client.set_tag(run_id, "predicted", said)
 
-    def conclude(self, experiment: Experiment, files: Path, note: str, status: str) -> None:
+    def conclude(self, experiment: MlflowExperiment, files: Path, note: str, status: str) -> None:
         """What came out: figures and a verdict."""
         run_id = self.run_id(experiment)
         experiment.client.log_artifacts(run_id, str(files))
@@ -49,7 +53,7 @@ class StudyRun:
         experiment.client.set_terminated(run_id, "FINISHED")
 
 
-def tell_predictions(client: Any, run_id: str, sweep: Sweep, trial: TrialFolder) -> str:
+def tell_predictions(client: "MlflowClient", run_id: str, sweep: SweepPlan, trial: TrialFolder) -> str:
     """Whether there were any."""
     from mlflow.entities import Metric
 

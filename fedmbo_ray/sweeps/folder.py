@@ -7,16 +7,15 @@ import json
 import re
 import shutil
 import statistics
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from fedmbo_ray.checkpoints import FolderDamaged, Record, RunFolder, held, to_yaml, write_atomically
-from fedmbo_ray.loading import read_yaml
-from fedmbo_ray.sweeps.dimensions import Point, label
+from fedmbo_ray.config.schema import Fields
+from fedmbo_ray.core.io import held, new_identity, read_json, read_yaml, to_yaml, write_atomically
+from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.sweeps.space import SweepPoint, label
 
 DONE = ("finished", "stopped", "diverged")  # how a trial ends for good
 STATUSES = (*DONE, "failed")
@@ -38,14 +37,14 @@ class TrialFolder:
         return RunFolder(self.path / f"seed_{seed:03d}")
 
     @property
-    def point(self) -> Point:
+    def point(self) -> SweepPoint:
         return read_json(self.point_file) or {}
 
     @property
     def label(self) -> str:
         return label(self.point)
 
-    def begin(self, point: Point) -> None:
+    def begin(self, point: SweepPoint) -> None:
         """Make room for a point's runs; what another point has left here is cleared away."""
         if self.path.exists() and self.point != point:
             shutil.rmtree(self.path)
@@ -119,7 +118,7 @@ class SweepFolder:
         return self.identity_file.read_text().strip()
 
     @contextmanager
-    def claimed(self, plain: dict[str, Any]) -> Iterator[None]:
+    def claimed(self, plain: Fields) -> Iterator[None]:
         """Held by the one process that works here, the sweep written down."""
         with held(self.path):
             new_identity(self.identity_file)
@@ -139,17 +138,19 @@ class SweepFolder:
         return [self.trial(each.parent.name) for each in sorted((self.path / "trials").glob("*/point.json"))]
 
 
-def new_identity(file: Path) -> None:
-    """Give a folder a name of its own, unless it has one."""
-    if not file.exists():
-        write_atomically(file, uuid.uuid4().hex.encode())
-
-
 def means(runs: list[list[Record]]) -> list[Record]:
-    """Record by record, the mean of what is a number; a figure that some run does not have is left out."""
+    """Record by record, the mean of what is a number; a figure that some run does not have is left out.
+
+    Runs that a budget ends do so in different rounds: the means of their last records come last.
+    """
     common = [dict(zip((record["round"] for record in records), records, strict=True)) for records in runs]
     rounds = sorted(set.intersection(*map(set, common))) if common else []
-    return [mean([records[round] for records in common]) for round in rounds]
+    found = [mean([records[round] for records in common]) for round in rounds]
+    lasts = [records[-1] for records in runs if records and records[-1].get("status") == "finished"]
+    end = max((last["round"] for last in lasts), default=0)
+    if len(lasts) == len(runs) and end not in rounds:
+        found.append(mean(lasts) | {"round": end})
+    return found
 
 
 def mean(records: list[Record]) -> Record:
@@ -157,13 +158,3 @@ def mean(records: list[Record]) -> Record:
     return {key: statistics.fmean(record[key] for record in records) for key in numbers} | {
         "round": records[0]["round"]
     }
-
-
-def read_json(path: Path) -> Any:
-    """What is in a file, None if there is none."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        raise FolderDamaged(f"{path} is not JSON") from None

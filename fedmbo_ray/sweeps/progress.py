@@ -3,24 +3,24 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from fedmbo_ray.sweeps.config import Sweep
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
 from fedmbo_ray.sweeps.ranking import ranked
+from fedmbo_ray.sweeps.schema import SweepPlan
 
 SECONDS_BETWEEN_LINES = 10.0
 ROWS = 12
 
 
 class SweepProgress:
-    def __init__(self, sweep: Sweep, folder: SweepFolder, total: int, console: Console) -> None:
+    def __init__(self, sweep: SweepPlan, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
-        self.rounds: dict[str, int] = {}  # of a trial, since they may differ
+        self.rounds: dict[str, int | None] = {}  # of a trial, since they may differ
+        self.shares: dict[str, float] = {}  # of a trial that are done
         before = [each for each in ranked(folder, sweep.tune) if each.status in STATUSES]
         self.status = {each.name: each.status for each in before}
         self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}
@@ -37,13 +37,14 @@ class SweepProgress:
         if self.live is not None:
             self.live.stop()
 
-    def heard(self, name: str, round: int, score: float) -> None:
-        self.rows[name] = (round, score)
+    def heard(self, name: str, round: int, share: float, score: float) -> None:
+        self.rows[name], self.shares[name] = (round, score), share
 
-    def rounds_of(self, name: str) -> int:
+    def rounds_of(self, name: str, round: int) -> str:
+        """ "30/200", or "30" where only a budget ends a trial."""
         if name not in self.rounds:
             self.rounds[name] = self.sweep.config(self.folder.trial(name).point).rounds
-        return self.rounds[name]
+        return str(round) if self.rounds[name] is None else f"{round}/{self.rounds[name]}"
 
     def ended(self, name: str, status: str) -> None:
         self.status[name] = status
@@ -76,8 +77,7 @@ class SweepProgress:
         """How long it takes at most: trials that are stopped early make it shorter."""
         seconds = time.monotonic() - self.started
         ended = sum(status in STATUSES for status in self.status.values()) - self.begun
-        running = [(name, round) for name, (round, _) in self.rows.items() if name not in self.status]
-        under_way = sum(round / self.rounds_of(name) for name, round in running)
+        under_way = sum(share for name, share in self.shares.items() if name not in self.status)
         share = (ended + under_way) / max(self.total - self.begun, 1)
         if share <= 0:
             return ""
@@ -89,9 +89,9 @@ class SweepProgress:
         others = [each for each in self._sorted() if each[0] in self.status]
         for name, (round, score) in (running + others)[:ROWS]:
             label, status = self.folder.trial(name).label, self.status.get(name, "running")
-            table.add_row(name, label, f"{round}/{self.rounds_of(name)}", f"{score:.4g}", status)
+            table.add_row(name, label, self.rounds_of(name, round), f"{score:.4g}", status)
         return table
 
-    def _sorted(self) -> list[Any]:
+    def _sorted(self) -> list[tuple[str, tuple[int, float]]]:
         sign = 1 if self.sweep.tune.mode == "min" else -1
         return sorted(self.rows.items(), key=lambda item: sign * item[1][1])

@@ -1,25 +1,28 @@
-"""A sweep's folder for trials on machines that don't see it: they work in a copy, and send home what they write.
+"""A sweep's folder for trials on machines that can't see it: they work in a copy, and send it what they write.
 
-Nothing needs to be shared between the machines of a cluster. A trial that lost its machine goes on elsewhere from what
-it has sent; should the lost one come back to life, what it still sends is refused.
+The machines of a cluster need no shared storage. A trial that lost its machine continues on another one from what it
+has sent; if the lost machine comes back, what it still sends is refused.
 """
 
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fedmbo_ray.checkpoints import write_atomically
-from fedmbo_ray.driver import in_cluster
-from fedmbo_ray.federation import RunFailed
+from fedmbo_ray.core.errors import RunFailed
+from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.runs.driver import in_cluster
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 
 class Piece(NamedTuple):
@@ -74,7 +77,7 @@ class Sent(NamedTuple):
 class Copy:
     """A trial's folder away from home."""
 
-    def __init__(self, keeper: Any, folder: TrialFolder) -> None:
+    def __init__(self, keeper: "ActorHandle", folder: TrialFolder) -> None:
         self.keeper, self.folder, self.owner = keeper, folder, uuid.uuid4().hex
         files = ray.get(keeper.fetch.remote(folder.name, self.owner))
         for path, data in files.items():
@@ -87,10 +90,10 @@ class Copy:
         now = {path: (self.folder.path / path).read_bytes() for path in files_of(self.folder.path)}
         pieces = [Piece(path, self._kept(path, data), data) for path, data in now.items()]
         new = [Piece(path, start, data[start:]) for path, start, data in pieces if start < len(data)]
-        new.sort(key=lambda piece: piece.path.endswith(".pt"))  # records before the checkpoints that speak of them
+        new.sort(key=lambda piece: "/checkpoints/" in piece.path)  # records before the checkpoints that speak of them
         gone = [path for path in self.sent if path not in now]
         if (new or gone) and not ray.get(self.keeper.store.remote(self.folder.name, self.owner, new, gone)):
-            raise RunFailed(f"trial {self.folder.name} goes on elsewhere: this node was taken for lost")
+            raise RunFailed(f"trial {self.folder.name} continues on another node: this one was considered lost")
         self.sent = {path: Sent.of(data) for path, data in now.items()}
 
     def _kept(self, path: str, data: bytes) -> int:
@@ -110,7 +113,7 @@ class Home(NamedTuple):
 
     path: str
     identity: str
-    keeper: Any = None
+    keeper: "ActorHandle | None" = None
 
     def seen(self) -> bool:
         """Whether this machine sees the folder itself, be it here or on shared storage."""
@@ -124,7 +127,7 @@ class Home(NamedTuple):
             ray.kill(self.keeper)
 
     @contextmanager
-    def trial(self, name: str, seeds: int) -> Iterator[tuple[TrialFolder, Any]]:
+    def trial(self, name: str, seeds: int) -> Iterator[tuple[TrialFolder, Callable[[], None]]]:
         """A trial's folder, and what to call when something in it is to be kept."""
         if self.keeper is None or self.seen():
             yield TrialFolder(Path(self.path) / "trials" / name, seeds), lambda: None

@@ -1,17 +1,24 @@
 """Which trials go on, and which are stopped or changed on the way."""
 
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
 from annotated_types import Ge
 
-from fedmbo_ray.registry import Component, Count, Registry, settings
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.core.settings import Count, settings
+
+if TYPE_CHECKING:
+    from ray.tune.schedulers import TrialScheduler
+
+    from fedmbo_ray.sweeps.space import Space
 
 
 class Scheduler(Protocol):
     compares: ClassVar[bool]  # whether a trial's fate depends on others, so that it must hear of those that have ended
     copies: ClassVar[bool]  # whether a trial may go on from another's checkpoint, at a new point
 
-    def make(self, space: dict[str, Any], rounds: int) -> Any:
+    def make(self, space: "Space", rounds: int) -> "TrialScheduler":
         """Ray Tune's scheduler by `score` and `round`, on a space of its own domains, for trials of so many rounds."""
         ...
 
@@ -23,7 +30,7 @@ class Fifo:
     compares: ClassVar[bool] = False
     copies: ClassVar[bool] = False
 
-    def make(self, space: dict[str, Any], rounds: int) -> Any:
+    def make(self, space: "Space", rounds: int) -> "TrialScheduler":
         from ray.tune.schedulers import FIFOScheduler
 
         return FIFOScheduler()
@@ -39,7 +46,7 @@ class Asha:
     grace: Count = 20
     reduction: Annotated[Count, Ge(2)] = 3  # η
 
-    def make(self, space: dict[str, Any], rounds: int) -> Any:
+    def make(self, space: "Space", rounds: int) -> "TrialScheduler":
         from ray.tune.schedulers import ASHAScheduler
 
         grace = min(self.grace, rounds)
@@ -58,12 +65,12 @@ class Pbt:
 
     interval: Count = 50
 
-    def make(self, space: dict[str, Any], rounds: int) -> Any:
+    def make(self, space: "Space", rounds: int) -> "TrialScheduler":
         from ray.tune.schedulers import PopulationBasedTraining
 
         return PopulationBasedTraining("round", perturbation_interval=self.interval, hyperparam_mutations=space)
 
 
-SCHEDULERS = Registry("scheduler", "schedulers", ("make",), {"fifo": Fifo, "asha": Asha, "pbt": Pbt})
+SCHEDULERS = Registry("scheduler", "schedulers", Scheduler, {"fifo": Fifo, "asha": Asha, "pbt": Pbt})
 
 AnyScheduler = Annotated[Scheduler, Component(SCHEDULERS)]

@@ -2,18 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Ge
 from pydantic import Field
 
-from fedmbo_ray.config import RunConfig, Section, Share
-from fedmbo_ray.loading import changed, read_yaml
-from fedmbo_ray.placement import Resources
-from fedmbo_ray.registry import ConfigError, Count, Positive, at, choices, construct
-from fedmbo_ray.sweeps.dimensions import Dimension, Point, corners, dimensions, placed, require_known
+from fedmbo_ray.backends.ray.placement import Resources
+from fedmbo_ray.config.overrides import changed
+from fedmbo_ray.config.schema import Fields, RunConfig, Section, Share
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError, at, choices
+from fedmbo_ray.core.io import read_yaml
+from fedmbo_ray.core.settings import Count, Positive
+from fedmbo_ray.sweeps.scales import STANDARD
 from fedmbo_ray.sweeps.schedulers import AnyScheduler, Fifo
 from fedmbo_ray.sweeps.searches import AnySearch, Random
+from fedmbo_ray.sweeps.space import Dimension, SweepPoint, corners, dimensions, placed, require_known
 
 
 class TuneSection(Section):
@@ -38,17 +42,17 @@ class SweepFields(RunConfig):
     """The keys of a sweep file."""
 
     tune: TuneSection = TuneSection()
-    scales: dict[str, dict[str, Any]] = Field(default_factory=dict)  # key paths and their values, by --scale
+    scales: dict[str, Fields] = Field(default_factory=dict)  # key paths and their values, by --scale
 
 
-class Sweep(NamedTuple):
+class SweepPlan(NamedTuple):
     """What a sweep file says."""
 
-    fields: dict[str, Any]  # a run config with dimensions
+    fields: Fields  # a run config with dimensions
     dims: list[Dimension]
     tune: TuneSection
 
-    def config(self, point: Point, seed: int = 0) -> RunConfig:
+    def config(self, point: SweepPoint, seed: int = 0) -> RunConfig:
         """The run of a point; of several seeds, the one with that number."""
         config = construct(RunConfig, placed(self.fields, point))
         return config.model_copy(update={"seed": config.seed + seed})
@@ -70,21 +74,27 @@ class Sweep(NamedTuple):
     def seed(self) -> int:
         return self.config(next(corners(self.dims))).seed
 
-    def points(self) -> list[Point] | None:
+    def points(self) -> list[SweepPoint] | None:
         """The points to run, None where each depends on the scores of others."""
         with at("tune"), at("search"):
             return self.tune.search.points(self.dims, self.tune.samples, self.seed)
 
-    def examples(self) -> list[Point]:
+    def examples(self) -> list[SweepPoint]:
         """The points to run or, where they are not known, the extremes of every dimension."""
         return self.points() or list(corners(self.dims))
 
     @property
-    def rounds(self) -> int:
-        """The most that any point asks for."""
-        return max(self.config(point).rounds for point in corners(self.dims))
+    def rounds(self) -> int | None:
+        """The most that any point asks for; None if some point's run ends with its budget alone."""
+        rounds = [self.config(point).rounds for point in corners(self.dims)]
+        return None if None in rounds else max(each for each in rounds if each is not None)
 
-    def plain(self) -> dict[str, Any]:
+    @property
+    def length(self) -> str:
+        """How long a run is, in words."""
+        return f"{self.rounds} rounds" if self.rounds is not None else "as many rounds as the budget lasts"
+
+    def plain(self) -> Fields:
         """Plain values; reading them back gives an equal sweep."""
         return {**self.fields, "tune": self.tune.model_dump(mode="json")}
 
@@ -93,15 +103,12 @@ def _asked(**amounts: float) -> Resources:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-STANDARD = "standard"  # the scale of a sweep as its file has it
-
-
-def read_sweep(path: Path | None, overrides: list[str], scale: str = STANDARD) -> Sweep:
+def read_sweep(path: Path, overrides: list[str], scale: str = STANDARD) -> SweepPlan:
     """The sweep in a YAML file, changed by `key.path=value` words; raises ConfigError for anything it can't do."""
     return make_sweep(changed(scaled(read_yaml(path), scale), overrides, SweepFields))
 
 
-def scaled(fields: dict[str, Any], scale: str) -> dict[str, Any]:
+def scaled(fields: Fields, scale: str) -> Fields:
     """The fields with the changes that their section `scales` has for a scale."""
     scales = {STANDARD: {}, **(fields.get("scales") or {})}
     if scale not in scales:
@@ -110,19 +117,19 @@ def scaled(fields: dict[str, Any], scale: str) -> dict[str, Any]:
     return changed({key: value for key, value in fields.items() if key != "scales"}, words, SweepFields)
 
 
-def make_sweep(fields: dict[str, Any]) -> Sweep:
+def make_sweep(fields: Fields) -> SweepPlan:
     fields = dict(fields)
     section, _ = fields.pop("tune", None), fields.pop("scales", None)
     if not isinstance(section, dict | None):
         raise ConfigError(f"must be a mapping, but is {section!r}", "tune")
     with at("tune"):
         tune = construct(TuneSection, section or {})
-    sweep = Sweep(fields, list(dimensions(fields)), tune)
+    sweep = SweepPlan(fields, list(dimensions(fields)), tune)
     check(sweep)
     return sweep
 
 
-def check(sweep: Sweep) -> None:
+def check(sweep: SweepPlan) -> None:
     """Raise a ConfigError if some point, of those that are known or at an extreme of a dimension, is no run."""
     try:
         for point in corners(sweep.dims):
@@ -131,6 +138,6 @@ def check(sweep: Sweep) -> None:
         require_known(sweep.fields)
         raise
     if sweep.tune.scheduler.copies and any(each.kind == "zip" for each in sweep.dims):
-        raise ConfigError("this scheduler changes values one by one, which a zip forbids", "tune", "scheduler")
+        raise ConfigError("this scheduler changes values separately, so a zip is not allowed", "tune", "scheduler")
     for point in sweep.examples():
         sweep.bundles(sweep.config(point))

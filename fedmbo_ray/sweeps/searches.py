@@ -2,25 +2,33 @@
 
 import json
 from collections import Counter
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
-from fedmbo_ray.registry import Component, ConfigError, Registry, settings
-from fedmbo_ray.rng import stream
-from fedmbo_ray.sweeps.dimensions import Dimension, Point, grid
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.core.settings import settings
+from fedmbo_ray.sweeps.space import Dimension, SweepPoint, grid
+
+if TYPE_CHECKING:
+    from ray.tune.search import Searcher
+
+    from fedmbo_ray.sweeps.space import Space
 
 
 class Search(Protocol):
-    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point] | None:
+    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[SweepPoint] | None:
         """The points; None if they are proposed by what `proposer` makes."""
         ...
 
-    def proposer(self, space: dict[str, Any], mode: str, seed: int, known: list[dict[str, Any]]) -> Any:
+    def proposer(self, space: "Space", mode: str, seed: int, known: list[SweepPoint]) -> "Searcher | None":
         """A searcher of Ray Tune's for `score` on a space of its own domains, which begins with the known points."""
         ...
 
 
 class _Known:
-    def proposer(self, space: dict[str, Any], mode: str, seed: int, known: list[dict[str, Any]]) -> Any:
+    def proposer(self, space: "Space", mode: str, seed: int, known: list[SweepPoint]) -> "Searcher | None":
         return None
 
 
@@ -28,10 +36,10 @@ class _Known:
 class Grid(_Known):
     """Every combination of the values; nothing is drawn."""
 
-    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point]:
+    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[SweepPoint]:
         drawn = next((each for each in dims if not each.counted), None)
         if drawn is not None:
-            raise ConfigError(f"search=grid goes through lists ({{grid: […]}}), but {drawn.path} is {drawn.kind!r}")
+            raise ConfigError(f"search=grid needs lists ({{grid: […]}}), but {drawn.path} is {drawn.kind!r}")
         return grid(dims, 1, stream(seed, "search"))
 
 
@@ -39,7 +47,7 @@ class Grid(_Known):
 class Random(_Known):
     """`samples` independent draws; with each, every combination of what is given as a grid."""
 
-    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[Point]:
+    def points(self, dims: list[Dimension], samples: int, seed: int) -> list[SweepPoint]:
         return grid(dims, samples, stream(seed, "search"))
 
 
@@ -54,7 +62,7 @@ class Optuna:
                 f"search=optuna needs choice in place of {counted.kind}, but {counted.path} is a {counted.kind}"
             )
 
-    def proposer(self, space: dict[str, Any], mode: str, seed: int, known: list[dict[str, Any]]) -> Any:
+    def proposer(self, space: "Space", mode: str, seed: int, known: list[SweepPoint]) -> "Searcher | None":
         from ray.tune.search.optuna import OptunaSearch
 
         proposed: Counter[str] = Counter()
@@ -62,7 +70,7 @@ class Optuna:
         class Counting(OptunaSearch):
             """Says with every point how often it was proposed before."""
 
-            def suggest(self, trial_id: str) -> Any:
+            def suggest(self, trial_id: str) -> object:
                 config = super().suggest(trial_id)
                 if not isinstance(config, dict):
                     return config
@@ -74,6 +82,6 @@ class Optuna:
         return Counting(space, "score", mode, points_to_evaluate=known or None, seed=seed + len(known))
 
 
-SEARCHES = Registry("search", "searches", ("points", "proposer"), {"grid": Grid, "random": Random, "optuna": Optuna})
+SEARCHES = Registry("search", "searches", Search, {"grid": Grid, "random": Random, "optuna": Optuna})
 
 AnySearch = Annotated[Search, Component(SEARCHES)]

@@ -4,13 +4,20 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmbo_ray.registry import ConfigError, choices, is_number
+from fedmbo_ray.config.schema import Fields
+from fedmbo_ray.core.components import is_number
+from fedmbo_ray.core.errors import ConfigError, choices
 
-Point = dict[str, Any]  # a value for every dimension, by its key path
+SweepPoint = Fields  # a value for every dimension, by its key path
+if TYPE_CHECKING:
+    from ray.tune.search.sample import Domain
+
+    Space = dict[str, dict[str, Domain]]  # the dimensions as Ray Tune has them
+
 BOUNDS = ("uniform", "loguniform", "randint", "lograndint", "quniform", "qloguniform")
 LISTS = ("grid", "zip", "choice")
 KINDS = (*LISTS, *BOUNDS)
@@ -29,7 +36,7 @@ class Dimension:
         """Whether a sweep goes through all values, rather than drawing some."""
         return self.kind in ("grid", "zip")
 
-    def draw(self, rng: np.random.Generator) -> Any:
+    def draw(self, rng: np.random.Generator) -> object:
         """A value at random."""
         if self.kind in LISTS:
             return self.values[int(rng.integers(len(self.values)))]
@@ -41,7 +48,7 @@ class Dimension:
             return min(math.floor(value), high - 1)
         return round(value / self.values[2]) * self.values[2] if self.kind.startswith("q") else value
 
-    def extremes(self) -> tuple[Any, ...]:
+    def extremes(self) -> tuple[object, ...]:
         """Values that a config must be able to take, if it can take any in between."""
         if self.kind in LISTS:
             return self.values
@@ -49,7 +56,7 @@ class Dimension:
         return (low, high - 1) if "int" in self.kind else (low, high)
 
 
-def dimension(path: str, kind: str, given: Any) -> Dimension:
+def dimension(path: str, kind: str, given: object) -> Dimension:
     """The dimension that ``path: {kind: given}`` stands for; raises ConfigError."""
     keys = (*path.split("."), kind)
     if kind not in BOUNDS:
@@ -64,7 +71,7 @@ def dimension(path: str, kind: str, given: Any) -> Dimension:
     bounds = tuple(float(value) for value in given)
     if "int" in kind:
         if any(value != round(value) for value in bounds):
-            raise ConfigError(f"must have whole bounds, but got {given!r}", *keys)
+            raise ConfigError(f"must have integer bounds, but got {given!r}", *keys)
         bounds = tuple(int(value) for value in bounds)
     if not all(map(math.isfinite, bounds)) or not bounds[0] < bounds[1] or min(bounds[2:], default=1) <= 0:
         raise ConfigError(f"`low < high` must hold, and quantum > 0, but got {given!r}", *keys)
@@ -75,7 +82,7 @@ def dimension(path: str, kind: str, given: Any) -> Dimension:
     return Dimension(path, kind, bounds)
 
 
-def dimensions(fields: Any, path: str = "") -> Iterator[Dimension]:
+def dimensions(fields: object, path: str = "") -> Iterator[Dimension]:
     """Those in a config, in the order in which they stand there."""
     if not isinstance(fields, dict):
         return
@@ -87,12 +94,12 @@ def dimensions(fields: Any, path: str = "") -> Iterator[Dimension]:
             yield from dimensions(value, f"{here}.")
 
 
-def placed(fields: dict[str, Any], point: Point) -> dict[str, Any]:
+def placed(fields: Fields, point: SweepPoint) -> Fields:
     """The config with the point's values in place of its dimensions."""
     return _placed(fields, point, "")
 
 
-def _placed(fields: dict[str, Any], point: Point, path: str) -> dict[str, Any]:
+def _placed(fields: Fields, point: SweepPoint, path: str) -> Fields:
     return {
         key: point[f"{path}{key}"]
         if f"{path}{key}" in point
@@ -103,12 +110,12 @@ def _placed(fields: dict[str, Any], point: Point, path: str) -> dict[str, Any]:
     }
 
 
-def axes(dims: list[Dimension]) -> list[list[Point]]:
+def axes(dims: list[Dimension]) -> list[list[SweepPoint]]:
     """What is to be gone through: each grid by itself, all zips together."""
     zips = [each for each in dims if each.kind == "zip"]
     if len({len(each.values) for each in zips}) > 1:
         lengths = ", ".join(f"{each.path} has {len(each.values)}" for each in zips)
-        raise ConfigError(f"zips go together, so that all must have as many values, but {lengths}")
+        raise ConfigError(f"zips are combined, so all must have the same number of values, but {lengths}")
     together = [
         dict(zip((each.path for each in zips), row, strict=True)) for row in zip(*(z.values for z in zips), strict=True)
     ]
@@ -119,7 +126,7 @@ def axes(dims: list[Dimension]) -> list[list[Point]]:
     ]
 
 
-def grid(dims: list[Dimension], samples: int, rng: np.random.Generator) -> list[Point]:
+def grid(dims: list[Dimension], samples: int, rng: np.random.Generator) -> list[SweepPoint]:
     """All combinations of what is to be gone through; with each, `samples` draws of everything else."""
     points = []
     for _ in range(samples):
@@ -129,7 +136,7 @@ def grid(dims: list[Dimension], samples: int, rng: np.random.Generator) -> list[
     return points
 
 
-def corners(dims: list[Dimension]) -> Iterator[Point]:
+def corners(dims: list[Dimension]) -> Iterator[SweepPoint]:
     """Points that show whether a config takes every dimension's values: each dimension's extremes, one by one."""
     sides = axes(dims) + [[{each.path: value} for value in each.extremes()] for each in dims if not each.counted]
     first = {path: value for side in sides for path, value in side[0].items()}
@@ -139,7 +146,7 @@ def corners(dims: list[Dimension]) -> Iterator[Point]:
             yield {**first, **part}
 
 
-def label(point: Point) -> str:
+def label(point: SweepPoint) -> str:
     """A short name: each key by as many of its last parts as tell it from the others."""
     names = short_names(list(point))
     return " ".join(f"{name}={short(point[path])}" for name, path in zip(names, point, strict=True)) or "as it is"
@@ -159,13 +166,13 @@ def _ends(path: str, tail: str) -> bool:
     return path == tail or path.endswith(f".{tail}")
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     if isinstance(value, dict):
         return str(value.get("name", value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def require_known(fields: Any, path: tuple[str, ...] = ()) -> None:
+def require_known(fields: object, path: tuple[str, ...] = ()) -> None:
     """Raise a ConfigError for a mapping that looks like a misspelt dimension: one key, over a list of values."""
     if not isinstance(fields, dict):
         return

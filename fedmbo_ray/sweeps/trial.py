@@ -7,35 +7,47 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import psutil
 import ray
 from ray import tune
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from fedmbo_ray.backends.lockstep import Shared, advance
-from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.checkpoints import FolderInUse, Record, RunFolder
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import MakeBackend, run
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.loading import changes, read_yaml
+from fedmbo_ray.backends.lockstep import SharedBackends, advance
+from fedmbo_ray.backends.ray.pool import RayActors
+from fedmbo_ray.config.overrides import changes
+from fedmbo_ray.config.schema import Fields, RunConfig
+from fedmbo_ray.core.errors import FolderInUse, RunFailed
+from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.sweeps.config import Sweep, make_sweep
-from fedmbo_ray.sweeps.dimensions import Point
+from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.limits import Limits
+from fedmbo_ray.runs.loop import MakeBackend, run
 from fedmbo_ray.sweeps.folder import TrialFolder, mean
-from fedmbo_ray.sweeps.keeping import Home
+from fedmbo_ray.sweeps.remote_folder import Home
+from fedmbo_ray.sweeps.schema import SweepPlan, make_sweep
+from fedmbo_ray.sweeps.space import SweepPoint
 
 PROCESS = psutil.Process()
 PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still holds is free
 
 
-def run_trial(config: dict[str, Any], plain: dict[str, Any], home: Home, numbers: list[int] | None) -> None:
+Step = Callable[[list[Iterator[Record]]], list[Record | None]]  # the next record of each run, None at its end
+
+
+class TrialConfig(TypedDict):
+    """What Ray Tune has chosen for a trial."""
+
+    point: SweepPoint
+    before: NotRequired[int]  # how often the point was proposed before
+
+
+def run_trial(config: TrialConfig, plain: Fields, home: Home, numbers: list[int] | None) -> None:
     """Called by Ray Tune in a process of its own, with the point that it has chosen for this trial."""
     sweep, point = make_sweep(plain), config["point"]
     name = trial_name(tune.get_context().get_trial_id(), config, numbers)
@@ -48,11 +60,12 @@ def run_trial(config: dict[str, Any], plain: dict[str, Any], home: Home, numbers
         run_in(folder, sweep, point, keep)
 
 
-def run_in(folder: TrialFolder, sweep: Sweep, point: Point, keep: Callable[[], None]) -> None:
+def run_in(folder: TrialFolder, sweep: SweepPlan, point: SweepPoint, keep: Callable[[], None]) -> None:
     """Run what is left of a trial in its folder, which `keep` is called for whenever something is new there."""
+    limits = Limits.of(sweep.config(point))
     if folder.point == point and folder.done:
         for record in folder.records():  # halving compares others with it
-            tune.report(report_of(sweep, [record]))
+            tune.report(report_of(sweep, limits, [record]))
         return
     folder.begin(point)
     keep()
@@ -69,7 +82,7 @@ def run_in(folder: TrialFolder, sweep: Sweep, point: Point, keep: Callable[[], N
                 folder.note_system({"round": records[0]["round"], "node": node(), **system_figures()})
                 keep()
             with tempfile.TemporaryDirectory() as copy:
-                figures = report_of(sweep, records)
+                figures = report_of(sweep, limits, records)
                 tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)
 
 
@@ -89,7 +102,7 @@ def system_figures() -> dict[str, float]:
     }
 
 
-def trial_name(trial_id: str, config: dict[str, Any], numbers: list[int] | None) -> str:
+def trial_name(trial_id: str, config: TrialConfig, numbers: list[int] | None) -> str:
     """The name of a trial's folder: its number among the points or, where they have none, a digest of its point.
 
     Tune calls its trials <some letters>_00000, …_00001 and so on; `numbers` are those of our points.
@@ -104,30 +117,32 @@ def numbered(number: int) -> str:
     return f"{number:05d}"
 
 
-def checkpoint(folder: TrialFolder, directory: str) -> Any:
+def checkpoint(folder: TrialFolder, directory: str) -> tune.Checkpoint:
     """What another trial needs to go on from where this one is; Tune makes a copy of its own."""
     shutil.copytree(folder.path, directory, dirs_exist_ok=True)
     return tune.Checkpoint.from_directory(directory)
 
 
-def report_of(sweep: Sweep, records: list[Record]) -> dict[str, Any]:
+def report_of(sweep: SweepPlan, limits: Limits, records: list[Record]) -> dict[str, float]:
     """What Ray Tune needs to know; a trial without the metric is the worst of all."""
     worst = math.inf if sweep.tune.mode == "min" else -math.inf
     score = mean(records).get(sweep.tune.metric, worst)
-    return {"round": min(record["round"] for record in records), "score": score}
+    share = min(limits.share(record) for record in records)
+    return {"round": min(record["round"] for record in records), "share": share, "score": score}
 
 
-def together(sweep: Sweep, point: Any, folder: TrialFolder, stack: ExitStack) -> Iterator[list[Record]]:
+def together(sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: ExitStack) -> Iterator[list[Record]]:
     """The records of all seeds, side by side; a run that has ended stays at its last."""
-    configs, shared = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)], Shared()
-    runs = [
+    configs, shared = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)], SharedBackends()
+    made = [
         records_of(config, folder.run(seed), pool_of(config, seed) if pooled(config) else shared)
         for seed, config in enumerate(configs)
     ]
-    for each in runs:
+    for each in made:
         stack.callback(each.close)
-    step = at_once(len(runs), stack) if pooled(configs[0]) else advance
-    lasts: list[Record] = step(runs)
+    runs: list[Iterator[Record]] = [*made]
+    step: Step = at_once(len(runs), stack) if pooled(configs[0]) else advance
+    lasts = [record for record in step(runs) if record is not None]  # every run has a first
     while True:
         yield lasts
         following = step(runs)
@@ -136,7 +151,7 @@ def together(sweep: Sweep, point: Any, folder: TrialFolder, stack: ExitStack) ->
         lasts = [last if record is None else record for last, record in zip(lasts, following, strict=True)]
 
 
-def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Any:
+def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Generator[Record]:
     """The records of a run, from where it was left; nothing of one that has ended is computed again."""
     if folder.has_run() and changes(read_yaml(folder.config_file), config.resolved()):
         shutil.rmtree(folder.path)
@@ -160,7 +175,7 @@ def pooled(config: RunConfig) -> bool:
     return config.clients.backend == "ray"
 
 
-def at_once(count: int, stack: ExitStack) -> Any:
+def at_once(count: int, stack: ExitStack) -> Step:
     """As `advance`, for runs that compute elsewhere."""
     workers = stack.enter_context(ThreadPoolExecutor(count))
     return lambda runs: list(workers.map(lambda run: next(run, None), runs))
@@ -179,7 +194,7 @@ def pool(config: RunConfig, task: Task, seed: int) -> RayActors:
     return RayActors(task.problem, task.data, clients.actors, *each, places=places)
 
 
-def adopt(sweep: Sweep, folder: TrialFolder, given: Any) -> None:
+def adopt(sweep: SweepPlan, folder: TrialFolder, given: tune.Checkpoint) -> None:
     """Go on from where another trial's runs are, at this trial's own point."""
     with given.as_directory() as directory:
         for seed in range(sweep.tune.seeds):

@@ -1,52 +1,75 @@
 """A sweep's trials on Ray Tune. What they have done is in the sweep's folder, so that a new start is a continuation."""
 
 import logging
-import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import ray
 from ray import tune
 from ray.tune import Callback
 from rich.console import Console
 
-from fedmbo_ray.driver import in_cluster, start_ray
-from fedmbo_ray.sweeps.config import Sweep
-from fedmbo_ray.sweeps.dimensions import LISTS, Dimension, Point
+from fedmbo_ray.core.process_state import environment_with
+from fedmbo_ray.runs.driver import in_cluster, start_ray
+from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.sweeps.folder import SweepFolder
-from fedmbo_ray.sweeps.keeping import Home, home_of
 from fedmbo_ray.sweeps.progress import SweepProgress
-from fedmbo_ray.sweeps.trial import numbered, run_trial, trial_name
+from fedmbo_ray.sweeps.remote_folder import Home, home_of
+from fedmbo_ray.sweeps.schema import SweepPlan
+from fedmbo_ray.sweeps.space import LISTS, Dimension, SweepPoint
+from fedmbo_ray.sweeps.trial import TrialConfig, numbered, run_trial, trial_name
 
+if TYPE_CHECKING:
+    from ray.tune.experiment import Trial
+    from ray.tune.search import Searcher
+    from ray.tune.search.sample import Domain
+
+    from fedmbo_ray.sweeps.space import Space
+
+Trials = list["Trial"]
+Result = dict[str, float]
+
+NO_END = 10**9  # rounds, for schedulers of trials that end with their budget
 QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 
 
-def run_sweep(sweep: Sweep, folder: SweepFolder, console: Console) -> None:
+def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
     """Run what is left of a sweep; returns when every trial has ended, or its time is over."""
-    os.environ.update(QUIET)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
     known = sweep.points()
     waiting = None if known is None else left(sweep, folder, known)
     total = sweep.tune.samples if known is None else len(known)
     if waiting == {} or (known is None and not remaining(sweep, folder)):
         return
-    owner = not ray.is_initialized()
-    start_ray()
-    workspace, home = tempfile.mkdtemp(prefix="fedmbo-tune-", dir=place_of_copies(sweep, folder)), home_of(folder)
-    try:
-        with SweepProgress(sweep, folder, total, console) as progress:
+    with ray_session(), environment_with(QUIET):
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
+        start_ray()
+        with (
+            workspace_of(sweep, folder) as workspace,
+            closing(home_of(folder)) as home,
+            SweepProgress(sweep, folder, total, console) as progress,
+        ):
             tuner(sweep, folder, home, waiting, workspace, progress).fit()
+
+
+@contextmanager
+def workspace_of(sweep: SweepPlan, folder: SweepFolder) -> Iterator[str]:
+    """A folder for what Tune writes, removed at the end.
+
+    What trials hand to each other must be where all see it: in a cluster, on the storage that the sweep is on.
+    """
+    place = folder.path if sweep.tune.scheduler.copies and in_cluster() else None
+    path = tempfile.mkdtemp(prefix="fedmbo-tune-", dir=place)
+    try:
+        yield path
     finally:
-        home.close()
-        if owner:
-            ray.shutdown()
-        shutil.rmtree(workspace, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def left(sweep: Sweep, folder: SweepFolder, points: list[Point]) -> dict[int, Point]:
+def left(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> dict[int, SweepPoint]:
     """The points still to run, by number; a scheduler that compares trials is told of those that have ended, too."""
     trials = [folder.trial(numbered(number)) for number in range(len(points))]
     if sweep.tune.scheduler.copies:  # its trials change their points
@@ -56,21 +79,16 @@ def left(sweep: Sweep, folder: SweepFolder, points: list[Point]) -> dict[int, Po
     return {number: point for number, point in enumerate(points) if everything or not done[number]}
 
 
-def remaining(sweep: Sweep, folder: SweepFolder) -> int:
+def remaining(sweep: SweepPlan, folder: SweepFolder) -> int:
     """How many trials a search that proposes points is still to run."""
     return sweep.tune.samples - sum(trial.done for trial in folder.trials())
 
 
-def place_of_copies(sweep: Sweep, folder: SweepFolder) -> Path | None:
-    """Where Tune keeps what trials hand to each other: in a cluster, on the storage that the sweep is on."""
-    return folder.path if sweep.tune.scheduler.copies and in_cluster() else None
-
-
 def tuner(
-    sweep: Sweep,
+    sweep: SweepPlan,
     folder: SweepFolder,
     home: Home,
-    waiting: dict[int, Point] | None,
+    waiting: dict[int, SweepPoint] | None,
     workspace: str,
     progress: SweepProgress,
 ) -> tune.Tuner:
@@ -83,7 +101,7 @@ def tuner(
             metric="score",
             mode=section.mode,
             search_alg=proposer(sweep, folder),
-            scheduler=section.scheduler.make(space(sweep), sweep.rounds),
+            scheduler=section.scheduler.make(space(sweep), sweep.rounds or NO_END),
             num_samples=section.samples if waiting is None else 1,
             max_concurrent_trials=section.concurrency,
             time_budget_s=section.time_budget,
@@ -99,20 +117,20 @@ def tuner(
     )
 
 
-def group(sweep: Sweep, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+def group(sweep: SweepPlan, config: TrialConfig) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory(sweep.bundles(sweep.config(config["point"])), strategy="PACK")
 
 
-def space(sweep: Sweep) -> dict[str, Any]:
+def space(sweep: SweepPlan) -> "Space":
     """The dimensions as Ray Tune has them."""
     return {"point": {each.path: domain(each) for each in sweep.dims}}
 
 
-def domain(dim: Dimension) -> Any:
+def domain(dim: Dimension) -> "Domain":
     return tune.choice(list(dim.values)) if dim.kind in LISTS else getattr(tune, dim.kind)(*dim.values)
 
 
-def proposer(sweep: Sweep, folder: SweepFolder) -> Any:
+def proposer(sweep: SweepPlan, folder: SweepFolder) -> "Searcher | None":
     """It begins with the points that it has proposed before; trials that have ended are told again, not run."""
     known = [{f"point/{path}": value for path, value in trial.point.items()} for trial in folder.trials()]
     return sweep.tune.search.proposer(space(sweep), sweep.tune.mode, sweep.seed, known)
@@ -121,26 +139,28 @@ def proposer(sweep: Sweep, folder: SweepFolder) -> Any:
 class Observer(Callback):
     """Hears of every trial, notes how it ended, and keeps the progress going."""
 
-    def __init__(self, sweep: Sweep, folder: SweepFolder, progress: SweepProgress, numbers: list[int] | None) -> None:
+    def __init__(
+        self, sweep: SweepPlan, folder: SweepFolder, progress: SweepProgress, numbers: list[int] | None
+    ) -> None:
         self.sweep, self.folder, self.progress, self.numbers = sweep, folder, progress, numbers
         self.deadline = time.monotonic() + (sweep.tune.time_budget or float("inf"))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
         return Callback, ()  # Tune keeps a copy for a restoration of its own, which is not used
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-        self.progress.heard(self._name(trial), result["round"], result["score"])
+    def on_trial_result(self, iteration: int, trials: Trials, trial: "Trial", result: Result, **info: object) -> None:
+        self.progress.heard(self._name(trial), int(result["round"]), result["share"], result["score"])
 
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: Trials, trial: "Trial", **info: object) -> None:
         self._end(trial, "stopped", "")
 
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: Trials, trial: "Trial", **info: object) -> None:
         self._end(trial, "failed", last_line(trial.error_file))
 
-    def on_step_end(self, iteration: int, trials: Any, **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: Trials, **info: object) -> None:
         self.progress.refresh()
 
-    def _end(self, trial: Any, status: str, reason: str) -> None:
+    def _end(self, trial: "Trial", status: str, reason: str) -> None:
         """Unless its runs tell themselves how they ended, or the sweep's time is over."""
         folder = self.folder.trial(self._name(trial))
         if not folder.point:  # it did not get as far as that
@@ -149,13 +169,13 @@ class Observer(Callback):
             folder.end(status, reason)
         self.progress.ended(folder.name, folder.status)
 
-    def _name(self, trial: Any) -> str:
+    def _name(self, trial: "Trial") -> str:
         return trial_name(trial.trial_id, trial.config, self.numbers)
 
 
-def last_line(file: Any) -> str:
+def last_line(file: str | None) -> str:
     try:
-        lines = [line.strip() for line in Path(file).read_text().splitlines() if line.strip()]
-    except (OSError, TypeError):
+        lines = [line.strip() for line in Path(file or "").read_text().splitlines() if line.strip()]
+    except OSError:
         return "unknown"
     return lines[-1] if lines else "unknown"

@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator
 from functools import reduce
-from types import SimpleNamespace
-from typing import Any
+from itertools import count
 
 import numpy as np
 
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.algorithms.draws import HypergradientDraws, LowerDraws
-from fedmbo_ray.algorithms.soba import DSOBA
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.hypergradients.ihgp import IHGP
-from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
-from fedmbo_ray.hypergradients.phe import PHE
-from fedmbo_ray.hypergradients.phe_sum import PHESum
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
-from fedmbo_ray.moments.recursion import Map, Moments
-from fedmbo_ray.outer import Plain
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.federation.rounds import Round
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.methods.algorithms.probes import HypergradientDraws, LowerDraws
+from fedmbo_ray.methods.algorithms.soba import DSOBA
+from fedmbo_ray.methods.base import Algorithm, LowerSolver
+from fedmbo_ray.methods.curvature import Given
+from fedmbo_ray.methods.hypergradients.phe import PHE
+from fedmbo_ray.methods.hypergradients.phe_sum import PHESum
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.methods.outer import Plain
+from fedmbo_ray.methods.schedules import Schedule
 from fedmbo_ray.problems.quadratic import Quadratic, QuadraticProblem
-from fedmbo_ray.rng import stream
-from fedmbo_ray.smoothness import Given
+from fedmbo_ray.theory.recursion import Map, Moments, Neumann
 
 
 class NotPredicted(Exception):
@@ -46,7 +46,7 @@ def predicted(config: RunConfig) -> Iterator[dict[str, float]]:
             yield figures
     step, w, g = round_of(algorithm, moments, config), moments.start(), moments.hypergradient()
     M, norm, total = np.kron(w, w), (g.T @ g).reshape(-1), 0.0
-    for k in range(config.rounds + 1):
+    for k in count():
         with np.errstate(all="ignore"):  # steps that are too large make it infinite
             now = float(norm @ M)
             M = step.square @ M
@@ -75,7 +75,7 @@ def constants(config: RunConfig) -> dict[str, float]:
     }
 
 
-def draws(algorithm: Any, moments: Moments, config: RunConfig) -> dict[str, float]:
+def draws(algorithm: HypergradientDraws | LowerDraws, moments: Moments, config: RunConfig) -> dict[str, float]:
     w, (x, y) = moments.start(), (moments.places["x"], moments.places["y"])
     if isinstance(algorithm, LowerDraws):
         made = lower_of(algorithm.lower, moments, config)
@@ -89,7 +89,7 @@ def draws(algorithm: Any, moments: Moments, config: RunConfig) -> dict[str, floa
     }
 
 
-def round_of(algorithm: Any, moments: Moments, config: RunConfig) -> Map:
+def round_of(algorithm: Algorithm, moments: Moments, config: RunConfig) -> Map:
     """One round of a method."""
     if type(algorithm) is DSOBA:
         steps = (algorithm.step_size, algorithm.lower_step_size, algorithm.system_step_size)
@@ -100,26 +100,28 @@ def round_of(algorithm: Any, moments: Moments, config: RunConfig) -> Map:
     return lower_of(algorithm.lower, moments, config).then(above)
 
 
-def lower_of(lower: Any, moments: Moments, config: RunConfig) -> Map:
+def lower_of(lower: LowerSolver, moments: Moments, config: RunConfig) -> Map:
     if not isinstance(lower, MinibatchSGD):
         raise NotPredicted(f"no closed form for {type(lower).__name__}")
     step = moments.lower_step(constant(lower.step_size, config), lower.batch_size)
     return reduce(Map.then, [step] * lower.steps)
 
 
-def hypergradient_of(algorithm: Any, moments: Moments, keep: float, step_size: float) -> Map:
+def hypergradient_of(
+    algorithm: HypergradientDraws | DoubleLoop, moments: Moments, keep: float, step_size: float
+) -> Map:
     estimator, smoothness = algorithm.hypergradient, algorithm.smoothness
-    if not isinstance(estimator, PHE | PHESum | IHGP | IHGPSum) or not isinstance(smoothness, Given):
+    if not isinstance(estimator, Neumann) or not isinstance(smoothness, Given):
         raise NotPredicted(f"no closed form for {type(estimator).__name__} with {smoothness}")
     if not moments.replace and isinstance(estimator, PHE | PHESum):
         raise NotPredicted("columns that are sampled without replacement are not independent")
     return moments.estimate(estimator, smoothness.value, keep, step_size)
 
 
-def constant(schedule: Any, config: RunConfig) -> float:
+def constant(schedule: Schedule, config: RunConfig) -> float:
     """A step size that is the same in every round."""
     n, K = config.clients.cohort_size, config.rounds
-    values = {schedule(SimpleNamespace(round=k, rounds=K, cohort_size=n)) for k in (0, K - 1)}
+    values = {schedule(Round(k, K, n)) for k in (0, (K or 2) - 1)}
     if len(values) > 1:
         raise NotPredicted("step sizes change from round to round")
     return float(values.pop())

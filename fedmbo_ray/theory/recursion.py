@@ -9,18 +9,20 @@ linearised and nothing is sampled: what is measured must agree with it within it
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
-from fedmbo_ray.hypergradients.phe import PHE
-from fedmbo_ray.hypergradients.phe_sum import PHESum
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.methods.hypergradients.ihgp import IHGP
+from fedmbo_ray.methods.hypergradients.ihgp_sum import IHGPSum
+from fedmbo_ray.methods.hypergradients.phe import PHE
+from fedmbo_ray.methods.hypergradients.phe_sum import PHESum
 from fedmbo_ray.problems.quadratic import QuadraticProblem
-from fedmbo_ray.rng import stream
 
-Matrix = NDArray[np.floating[Any]]
+Matrix = NDArray[np.floating]
+Neumann = PHE | PHESum | IHGP | IHGPSum  # the estimators with a closed form
 
 
 class Map(NamedTuple):
@@ -148,7 +150,7 @@ class Moments:
 
         return self.communication(linear, self.cohort_size, batch_size)
 
-    def estimate(self, estimator: Any, smoothness: float, keep: float, step_size: float) -> Map:
+    def estimate(self, estimator: Neumann, smoothness: float, keep: float, step_size: float) -> Map:
         """x ← keep·x − step_size·h."""
         I, batch_size, N, ell = np.eye(self.q), estimator.batch_size, estimator.terms, smoothness
         whole, columns = isinstance(estimator, PHESum | IHGPSum), isinstance(estimator, PHE | PHESum)

@@ -1,1 +1,1 @@
-"""Sweeps shown in MLflow: what it is told, how it is kept up to date, and the best model."""
+"""Records sweeps in MLflow: what is sent, how it is kept up to date, and the best model."""

@@ -1,29 +1,58 @@
-"""MLflow kept up to date while a sweep runs, and after its server has been away."""
+"""Updates MLflow while a sweep or a run is going on, and after its server could not be reached."""
 
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.tracking.tracker import Tracker
+from fedmbo_ray.core.errors import RunFailed
+from fedmbo_ray.tracking.connection import FILE, mlflow_at_hand
 
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 2.0
-PATIENCE = 120.0  # seconds for a server to come back when everything else is done
+PATIENCE = 120.0  # seconds to wait for a server when everything else is done
 
 
-class Following:
-    """Keeps MLflow up to date in a thread of its own, while a sweep runs; what fails is tried again."""
+class Tracker(Protocol):
+    """Updates MLflow from a folder; every method except `forget` may fail and be called again."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def page(self) -> str:
+        """The path of the tracked run in MLflow's user interface."""
+        ...
+
+    def update(self) -> None:
+        """Send what is new to MLflow."""
+        ...
+
+    def conclude(self) -> None:
+        """Send what is new to MLflow, and that nothing will follow."""
+        ...
+
+    def interrupt(self) -> None:
+        """Tell MLflow that the run was interrupted and may be resumed later."""
+        ...
+
+    def forget(self) -> None:
+        """Forget what the server has, and ask it again next time."""
+        ...
+
+
+class BackgroundTracking:
+    """Updates MLflow in a thread; a failed update is tried again."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker, self.over, self.away = tracker, threading.Event(), False
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
-    def __enter__(self) -> "Following":
+    def __enter__(self) -> "BackgroundTracking":
         self.thread.start()
         return self
 
@@ -37,34 +66,35 @@ class Following:
         while not self.over.wait(SECONDS_BETWEEN_LOOKS):
             self.attempt(self.tracker.update)
 
-    def attempt(self, step: Any) -> bool:
-        """Whether it went well; a server that is away is told of once."""
+    def attempt(self, step: Callable[[], None]) -> bool:
+        """Whether a step succeeded; if the server can't be reached, that is printed once."""
         try:
-            step()
-        except Exception as error:  # of MLflow, of its database, of the network
+            with mlflow_at_hand():
+                step()
+        except Exception as error:  # from MLflow, its database or the network
             if not self.away:
                 said = " ".join(str(error).split())[:200]
                 print(
-                    f"MLflow at {self.tracker.uri} is away, records wait in the sweep's folder ({said})",
+                    f"MLflow at {self.tracker.uri} can't be reached, records wait in the folder ({said})",
                     file=sys.stderr,
                 )
             self.away = True
-            self.tracker.runs.clear()  # what it has after all is to be asked again
+            self.tracker.forget()
             return False
         if self.away:
-            print(f"MLflow at {self.tracker.uri} is back", file=sys.stderr)
+            print(f"MLflow at {self.tracker.uri} is reachable again", file=sys.stderr)
         self.away = False
         return True
 
     def conclude(self) -> bool:
-        """Bring everything to MLflow; False if it stays away."""
+        """Send everything to MLflow; False if the server can't be reached for too long."""
         self.over.set()
         self.thread.join(timeout=PATIENCE)
-        return patiently(lambda: self.attempt(self.tracker.conclude))
+        return retried(lambda: self.attempt(self.tracker.conclude))
 
 
-def patiently(attempt: Callable[[], bool]) -> bool:
-    """Whether it went well at last."""
+def retried(attempt: Callable[[], bool]) -> bool:
+    """Whether an attempt succeeds within `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not attempt():
         if time.monotonic() > deadline:
@@ -73,19 +103,36 @@ def patiently(attempt: Callable[[], bool]) -> bool:
     return True
 
 
-def insist(step: Callable[[], T], uri: str) -> T:
-    """What a step returns that may have to wait for MLflow; raises RunFailed if it stays away."""
-    from mlflow.exceptions import MlflowException
-
+def wait_for_mlflow(step: Callable[[], T], uri: str) -> T:
+    """The result of a step that needs MLflow; raises RunFailed if the server can't be reached for too long."""
     found: list[T] = []
 
     def attempt() -> bool:
+        from mlflow.exceptions import MlflowException
+
         try:
             found.append(step())
         except (MlflowException, OSError):
             return False
         return True
 
-    if not patiently(attempt):
-        raise RunFailed(f"MLflow at {uri} stayed away: continue with --resume")
+    with mlflow_at_hand():
+        if not retried(attempt):
+            raise RunFailed(f"MLflow at {uri} can't be reached: continue with --resume")
     return found[0]
+
+
+def where_to_look(tracker: Tracker) -> str:
+    """How to open MLflow, in one line."""
+    if tracker.uri.startswith("http"):
+        return f"MLflow: {tracker.uri}/{tracker.page}"
+    return f"MLflow: {page_command(tracker.uri)}, then http://127.0.0.1:5000/{tracker.page}"
+
+
+def page_command(uri: str) -> str:
+    """The command that opens MLflow's page for a database."""
+    if not uri.startswith(FILE):
+        return f"mlflow ui --host 127.0.0.1 --backend-store-uri {uri}"
+    file = Path(uri.removeprefix(FILE))
+    here = file.absolute() == Path("mlflow.db").absolute()
+    return "fedmbo ui" if here else f"fedmbo ui --store {file}"

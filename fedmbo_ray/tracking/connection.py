@@ -2,10 +2,18 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-ENVIRONMENT = {  # a server that is away is to be found out soon; we try again ourselves
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.process_state import environment_with, log_levels_kept
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+ENVIRONMENT = {  # fail soon if a server can't be reached; we try again ourselves
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
@@ -13,6 +21,8 @@ ENVIRONMENT = {  # a server that is away is to be found out soon; we try again o
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
+FILE = "sqlite:///"
+TALKATIVE = ("mlflow", "alembic")  # databases made, experiments created
 
 
 def tracking_uri() -> str:
@@ -20,15 +30,25 @@ def tracking_uri() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').absolute()}"
 
 
-def prepare() -> None:
-    """Before MLflow is imported."""
-    os.environ.update({key: value for key, value in ENVIRONMENT.items() if key not in os.environ})
+def require_file(uri: str) -> None:
+    """Raise a ConfigError for a file that isn't there, which MLflow would make."""
+    if uri.startswith(FILE) and not Path(uri.removeprefix(FILE)).exists():
+        raise ConfigError(f"no MLflow at {uri}; run a study (fedmbo study), or set $MLFLOW_TRACKING_URI")
 
 
-def make_client(uri: str) -> Any:
-    prepare()
-    from mlflow import MlflowClient  # takes seconds to import
+@contextmanager
+def mlflow_at_hand() -> Iterator[None]:
+    """Within it, MLflow gives up soon and says little; what is changed for that is put back at the end."""
+    with environment_with({key: value for key, value in ENVIRONMENT.items() if key not in os.environ}):
+        import mlflow  # noqa: F401 (it takes seconds, and sets the levels that are to be put back)
 
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # databases made, experiments created
+        with log_levels_kept(*TALKATIVE):
+            for name in TALKATIVE:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            yield
+
+
+def make_client(uri: str) -> "MlflowClient":
+    from mlflow import MlflowClient
+
     return MlflowClient(uri)

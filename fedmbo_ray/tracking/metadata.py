@@ -1,4 +1,4 @@
-"""What MLflow is told about a run besides its figures: parameters, data, surroundings, and descriptions with links."""
+"""What MLflow records of a run besides its figures: parameters, data, environment, and descriptions with links."""
 
 import contextlib
 import getpass
@@ -10,19 +10,22 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fedmbo_ray import __version__
-from fedmbo_ray.config import DataConfig, RunConfig
-from fedmbo_ray.datasets import data_root, load
-from fedmbo_ray.sweeps.dimensions import Point
+from fedmbo_ray.config.schema import DataConfig, Fields, RunConfig
+from fedmbo_ray.data.datasets import data_root, load
 from fedmbo_ray.sweeps.ranking import Standing
+from fedmbo_ray.sweeps.space import SweepPoint
+
+if TYPE_CHECKING:
+    from mlflow.entities import DatasetInput
 
 PACKAGES = ("ray", "torch", "torchvision", "mlflow", "numpy")
 
 
-def parameters(config: RunConfig, point: Point) -> dict[str, Any]:
+def parameters(config: RunConfig, point: SweepPoint) -> dict[str, object]:
     """Key paths and values; what the point chooses stands as it was chosen."""
     values = {path: value for path, value in point.items() if not isinstance(value, dict)}
     return {key: value for key, value in flat(config.resolved()).items() if not _within(key, values)} | values
@@ -32,16 +35,16 @@ def _within(key: str, paths: Iterable[str]) -> bool:
     return any(key == path or key.startswith(f"{path}.") for path in paths)
 
 
-def flat(fields: dict[str, Any], path: str = "") -> dict[str, Any]:
+def flat(fields: Fields, path: str = "") -> dict[str, object]:
     """Key paths and values."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in fields.items():
         here = f"{path}{key}"
         found |= flat(value, f"{here}.") if isinstance(value, dict) else {here: value}
     return found
 
 
-def data_set(config: DataConfig) -> Any:
+def data_set(config: DataConfig) -> "DatasetInput":
     """A run's data set, as MLflow has it."""
     from mlflow.entities import Dataset, DatasetInput, InputTag  # MLflow takes seconds to import
 
@@ -104,13 +107,13 @@ class Pages:
         return f"runs={_quoted(run_ids)}&experiments={_quoted([self.experiment_id])}"
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     return quote(json.dumps(value))
 
 
-def trial_note(pages: Pages, run_id: str, label: str) -> str:
+def run_note(pages: Pages, run_id: str, label: str) -> str:
     config = f"[config]({pages.artifact(run_id, 'config.yaml')})"
-    return f"{label}\n\nIts {config} is what `python -m fedmbo_ray.run config.yaml` repeats."
+    return f"{label}\n\nIts {config} is what `fedmbo run config.yaml` repeats."
 
 
 def sweep_note(pages: Pages, run_ids: dict[str, str], trials: list[Standing], metric: str, command: str) -> str:

@@ -1,23 +1,31 @@
 """An experiment of MLflow's: how it is found or made, and what all its runs have in common."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fedmbo_ray.tracking.connection import make_client, prepare, tracking_uri
-from fedmbo_ray.tracking.describing import Pages, surroundings, user
+from fedmbo_ray.tracking.connection import make_client, tracking_uri
+from fedmbo_ray.tracking.metadata import Pages, surroundings, user
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
 
 
-class Experiment:
+class MlflowExperiment:
     """Every method may fail, and be called again."""
 
     def __init__(self, name: str, uri: str | None) -> None:
-        prepare()
         self.name, self.uri = name, uri or tracking_uri()
-        self.client: Any = None
+        self._client: MlflowClient | None = None
         self.pages = Pages("")
 
+    @property
+    def client(self) -> "MlflowClient":
+        if self._client is None:
+            self._client = make_client(self.uri)
+        return self._client
+
     def connect(self) -> None:
-        self.client = self.client or make_client(self.uri)
         found = self.client.get_experiment_by_name(self.name)
         self.pages = Pages(found.experiment_id if found is not None else self._create())
 
@@ -26,8 +34,9 @@ class Experiment:
         kind = {"mlflow.experimentKind": "custom_model_development"}  # or the pages are those for language models
         return self.client.create_experiment(self.name, artifact_location=place, tags=kind)
 
-    def runs(self, condition: str) -> list[Any]:
-        runs, token = [], None
+    def runs(self, condition: str) -> "list[MlflowRun]":
+        runs: list[MlflowRun] = []
+        token = None
         while True:
             found = self.client.search_runs([self.pages.experiment_id], condition, max_results=1000, page_token=token)
             runs += list(found)
@@ -35,13 +44,13 @@ class Experiment:
             if not token:
                 return runs
 
-    def create(self, name: str, parent: str | None, tags: dict[str, str]) -> Any:
+    def create(self, name: str, parent: str | None, tags: dict[str, str]) -> "MlflowRun":
         """A new run, below another if there is a parent."""
         everywhere = {"mlflow.source.type": "LOCAL", "mlflow.user": user(), **surroundings(), **tags}
         nested = {"mlflow.parentRunId": parent} if parent else {}
         return self.client.create_run(self.pages.experiment_id, tags=everywhere | nested, run_name=name)
 
-    def log_params(self, run_id: str, params: dict[str, Any]) -> None:
+    def log_params(self, run_id: str, params: dict[str, object]) -> None:
         from mlflow.entities import Param
 
         entries = [Param(key, str(value)[:6000]) for key, value in params.items()]

@@ -1,14 +1,22 @@
 """What a run has learned, as a torch module that can be kept, loaded and served without this package."""
 
+import tempfile
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedmbo_ray.checkpoints import RunFolder
-from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.base import Task, is_modelled
+from fedmbo_ray.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+Example = NDArray[np.float32]
 
 
 class Standardize(nn.Module):
@@ -26,32 +34,48 @@ class Standardize(nn.Module):
         return (inputs - self.mean) * self.scale
 
 
-def model_of(task: Task, folder: RunFolder) -> tuple[nn.Module, Any] | None:
-    """The classifier of pixels in a run's newest checkpoint, and an example of what it takes; None if there is none."""
-    checkpoint, problem, data = folder.latest(), task.problem, task.data
-    if checkpoint is None or not hasattr(problem, "model") or task.test is None:
+def model_of(task: Task, folder: RunFolder) -> tuple[nn.Module, Example] | None:
+    """The classifier of pixels that a run has come to, and an example of what it takes; None if there is none."""
+    found = folder.result()
+    module = None if found is None else classifier(task, found["x"], found["y"])
+    if module is None or task.test is None:
         return None
-    state: dict[str, Any] = checkpoint["state"]
-    classifier = problem.model(state["x"], state["y"]).float()
+    return module, np.zeros((2, *task.test.inputs.shape[1:]), dtype=np.float32)
+
+
+def classifier(task: Task, x: Tensor, y: Tensor) -> nn.Module | None:
+    """The classifier of pixels that x and y are the weights of; None if the problem has none."""
+    problem, data = task.problem, task.data
+    if not is_modelled(problem) or task.test is None:
+        return None
     standardize = Standardize(data.mean, data.std)  # type: ignore[attr-defined]
-    shape = task.test.inputs.shape[1:]
-    return nn.Sequential(standardize, classifier).eval(), np.zeros((2, *shape), dtype=np.float32)
+    return nn.Sequential(standardize, problem.model(x, y).float()).eval()
 
 
-def log_model(uri: str, run_id: str, module: nn.Module, example: Any) -> None:
-    """Keep a module in MLflow as a graph, with its signature."""
-    import mlflow
+def log_model(
+    client: "MlflowClient", experiment_id: str, run_id: str, step: int, module: nn.Module, example: Example
+) -> None:
+    """Keep a module in MLflow as a graph, with its signature.
+
+    `mlflow.pytorch.log_model` would need the tracking URI and the active run of the whole process.
+    """
     import mlflow.pytorch
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model, infer_signature
 
     output = module(torch.from_numpy(example)).detach().numpy()
-    mlflow.set_tracking_uri(uri)
-    with warnings.catch_warnings(), mlflow.start_run(run_id=run_id):
+    logged = client.create_logged_model(experiment_id, "model", run_id)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        mlflow.pytorch.log_model(
+        mlflow.pytorch.save_model(
             module,
-            name="model",
-            signature=mlflow.models.infer_signature(example, output),
+            str(Path(folder) / "model"),
+            mlflow_model=Model(logged.artifact_location, run_id, model_uuid=logged.model_id, model_id=logged.model_id),
+            signature=infer_signature(example, output),
             input_example=example,
             pip_requirements=[f"torch=={torch.__version__.split('+')[0]}"],
             serialization_format="pt2",
         )
+        client.log_model_artifacts(logged.model_id, str(Path(folder) / "model"))
+    client.finalize_logged_model(logged.model_id, "READY")
+    client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step)])

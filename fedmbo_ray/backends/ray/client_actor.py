@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 
 import ray
 import torch
-from ray import cloudpickle
+from ray import ObjectRef, cloudpickle
+from ray.actor import ActorHandle
 from torch import Tensor
 
-from fedmbo_ray.backends.messages import Arrays, Channel
-from fedmbo_ray.backends.requests import GONE, Reply, Request, Versions, packed, parts_of, shares
-from fedmbo_ray.blocks import Block, Job, run_block
-from fedmbo_ray.joining import Joined, Part
-from fedmbo_ray.profiling import Stacks, sampled
+from fedmbo_ray.backends.ray.messages import Arrays, Connection
+from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors, packed, shares, unpacked
+from fedmbo_ray.core.sampling import Stacks, sampled
+from fedmbo_ray.data.batches import ClientData
+from fedmbo_ray.federation.execution import Block, Job, run_block
+from fedmbo_ray.federation.reduction import Array, Joined, Part
+from fedmbo_ray.problems.base import Problem
 
 
 @lru_cache(maxsize=64)
@@ -29,9 +32,9 @@ def unpickled(spec: bytes) -> Any:
 class Computer:
     """What a client actor does, without Ray: answers requests on one device."""
 
-    def __init__(self, problem: Any, data: Any, device: torch.device) -> None:
+    def __init__(self, problem: Problem, data: ClientData, device: torch.device) -> None:
         self.problem, self.data, self.device = problem, data, device
-        self.versions = Versions()
+        self.vectors = KeptVectors[Tensor]()
 
     def compute(self, request: Request, arrays: Arrays) -> tuple[Reply, Arrays]:
         try:
@@ -39,7 +42,7 @@ class Computer:
         except Exception:  # whatever a user's kernel raises is the driver's to report
             return Reply((), traceback.format_exc()), []
 
-    def _parts(self, request: Request, arrays: Any) -> Iterator[Part]:
+    def _parts(self, request: Request, arrays: Iterator[Any]) -> Iterator[Part[Array]]:
         shared = tuple(self._shared(kind, arrays) for kind in request.kinds)
         kernel, *rest = unpickled(request.spec)
         job = Job(kernel, shared, *rest)
@@ -50,12 +53,12 @@ class Computer:
             outputs = run_block(self.problem, self.data, job, block, self.device)
             yield job.part(number, tuple([out.detach().cpu().numpy() for out in outputs]))
 
-    def _shared(self, kind: int | None, arrays: Any) -> Tensor:
+    def _shared(self, kind: int | None, arrays: Iterator[Array]) -> Tensor:
         if kind is not None and kind > 0:
-            return self.versions.kept[kind]
+            return self.vectors.kept[kind]
         tensor = torch.from_numpy(next(arrays)).to(self.device)
         if kind is not None:
-            self.versions.add(-kind, tensor)
+            self.vectors.add(-kind, tensor)
         return tensor
 
 
@@ -63,14 +66,14 @@ class Member(NamedTuple):
     """An actor that another one gives work to."""
 
     number: int
-    actor: Any
+    actor: ActorHandle
     weight: int  # how many actors it and those below it are
 
 
 class ClientActor:
     """Holds the problem, (by reference into the node's object store) the data, whom it leads, and no other state."""
 
-    def __init__(self, problem: Any, data: Any, profile: bool = False) -> None:
+    def __init__(self, problem: Problem, data: ClientData, profile: bool = False) -> None:
         torch.set_num_threads(1)
         # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
         if hasattr(os, "SCHED_BATCH"):
@@ -79,7 +82,7 @@ class ClientActor:
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self.computer = Computer(problem, data, device)
         self.members: list[Member] = []
-        self.refs, self.told = Versions(), dict[int, Versions]()
+        self.refs, self.told = KeptVectors[ObjectRef](), dict[int, SentVectors]()
         self.profiling = sampled(profile)
         self.stacks = self.profiling.__enter__()
 
@@ -93,22 +96,22 @@ class ClientActor:
 
     def serve(self, path: str) -> None:
         """Answer requests over the socket at `path` until the driver hangs up."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(path)
-        channel = Channel(connection)
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        end.connect(path)
+        connection = Connection[Request](end)
         while True:
             try:
-                head, arrays = channel.receive()
+                head, arrays = connection.receive()
             except EOFError:
                 return
-            channel.send(*self.computer.compute(head, arrays))
+            connection.send(*self.computer.compute(head, arrays))
 
     def lead(self, members: list[Member]) -> None:
         """From now on, share what comes with these actors."""
         self.members = members
-        self.told = {member.number: Versions() for member in members}
+        self.told = {member.number: SentVectors() for member in members}
 
-    def compute(self, request: Request, inline: Arrays, refs: list[Any], *stored: Any) -> tuple[Reply, Arrays]:
+    def compute(self, request: Request, inline: Arrays, refs: list[ObjectRef], *stored: Array) -> tuple[Reply, Arrays]:
         """Answer one request as an ordinary call, with the help of those whom this actor leads.
 
         Vectors with a new version come out of the object store; to one who leads, also as references to pass on.
@@ -122,7 +125,7 @@ class ClientActor:
             for member, share in zip(self.members, others, strict=True)
             if share[0].numbers
         ]
-        joined, lost = Joined(request.total), []
+        joined, lost = Joined[Array](request.total), list[int]()
         answers = [self._alone(small, stored, *own)]  # even if there is nothing to do, new versions are kept
         for member, share, answer in asked:
             try:
@@ -134,17 +137,19 @@ class ClientActor:
             if reply.failure is not None:
                 return reply, []
             lost.extend(reply.lost)
-            for part in parts_of(reply, arrays):
+            for part in unpacked(reply, arrays):
                 joined.add(part)
         return packed(joined, tuple(lost))
 
-    def _ask(self, member: Member, small: Arrays, request: Request, blocks: Arrays) -> Any:
+    def _ask(self, member: Member, small: Arrays, request: Request, blocks: Arrays) -> ObjectRef:
         told = self.told[member.number]
         request = request._replace(kinds=tuple(told.kind(kind and abs(kind)) for kind in request.kinds))
         refs = [self.refs.kept[version] for version in request.new_versions()]
         return member.actor.compute.remote(request, [*small, *blocks], refs if member.weight > 1 else [], *refs)
 
-    def _alone(self, small: Arrays, stored: tuple[Any, ...], request: Request, blocks: Arrays) -> tuple[Reply, Arrays]:
+    def _alone(
+        self, small: Arrays, stored: tuple[Array, ...], request: Request, blocks: Arrays
+    ) -> tuple[Reply, Arrays]:
         large, rest = iter(stored), iter(small)
         shared = [next(rest) if kind is None else next(large) for kind in request.kinds if kind is None or kind < 0]
         return self.computer.compute(request, [array.copy() for array in (*shared, *blocks)])  # they are read-only

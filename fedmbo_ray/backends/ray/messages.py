@@ -16,32 +16,36 @@ import pickle
 import socket
 import struct
 import tempfile
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fedmbo_ray.federation.reduction import Array
 
 LARGE = 32_768  # bytes from which an array goes through memory
 _ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
-Arrays = list[NDArray[Any]]
+Arrays = list[Array]
+Layout = tuple[tuple[np.dtype[np.generic], tuple[int, ...]], ...]  # dtype and shape of each array
+Head = TypeVar("Head")  # what the other side says
 
 
 @lru_cache(maxsize=256)
-def _packed(head: Any, layout: tuple[Any, ...]) -> bytes:
-    """The header of a message; `head` and `layout` (dtype and shape of each array) must be hashable."""
+def _packed(head: Hashable, layout: Layout) -> bytes:
+    """The header of a message."""
     return pickle.dumps((head, layout), protocol=5)
 
 
 @lru_cache(maxsize=256)
-def _unpacked(header: bytes) -> tuple[Any, list[tuple[Any, Any, int]]]:
+def _unpacked(header: bytes) -> tuple[Any, list[tuple[np.dtype[np.generic], tuple[int, ...], int]]]:
     """What is behind a header: the head; and dtype, shape and number of elements of each array."""
     head, layout = pickle.loads(header)
     return head, [(dtype, shape, int(np.prod(shape, dtype=np.int64))) for dtype, shape in layout]
 
 
-class Memory:
+class SharedMemory:
     """Memory shared with the other side, which it reaches by a file descriptor."""
 
     def __init__(self, descriptor: int) -> None:
@@ -49,33 +53,33 @@ class Memory:
         self.bytes = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
 
     @staticmethod
-    def of(size: int) -> "Memory":
+    def of(size: int) -> "SharedMemory":
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("fedmbo_ray", os.MFD_CLOEXEC)
         else:  # not on Linux: a file without a name
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, size)
-        return Memory(descriptor)
+        return SharedMemory(descriptor)
 
     def close(self) -> None:
         self.bytes.close()
         os.close(self.descriptor)
 
 
-class Channel:
+class Connection(Generic[Head]):
     """One end of a connection; `fileno` makes it something to wait for."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.out: Memory | None = None  # written by this side
-        self.into: Memory | None = None  # written by the other
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.out: SharedMemory | None = None  # written by this side
+        self.into: SharedMemory | None = None  # written by the other
 
     def fileno(self) -> int:
-        return self.connection.fileno()
+        return self.end.fileno()
 
-    def send(self, head: Any, arrays: Arrays) -> None:
-        """`head` is small, hashable and picklable. Raises OSError when the other side is gone."""
+    def send(self, head: Hashable, arrays: Arrays) -> None:
+        """`head` is small and picklable. Raises OSError when the other side is gone."""
         header = _packed(head, tuple([(each.dtype, each.shape) for each in arrays]))
         inline = [_bytes(each) for each in arrays if 0 < each.nbytes < LARGE]
         sizes = _SIZES.pack(len(header), sum([part.nbytes for part in inline]))
@@ -88,7 +92,7 @@ class Channel:
         if needed and (self.out is None or len(self.out.bytes) < needed):
             if self.out is not None:
                 self.out.close()
-            self.out = Memory.of(needed)
+            self.out = SharedMemory.of(needed)
             fresh = [self.out.descriptor]
         start = 0
         for each in arrays:
@@ -101,14 +105,14 @@ class Channel:
         """All parts in as few calls as the socket allows, so that the other side wakes up once."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         while parts:
-            sent = self.connection.sendmsg(parts, rights)
+            sent = self.end.sendmsg(parts, rights)
             rights = []
             while parts and sent >= len(parts[0]):
                 sent -= len(parts.pop(0))
             if parts:
                 parts[0] = parts[0][sent:]
 
-    def receive(self) -> tuple[Any, Arrays]:
+    def receive(self) -> tuple[Head, Arrays]:
         """Raises EOFError when the other side is gone. The arrays are the receiver's own."""
         header_size, size = _SIZES.unpack(self._first(_SIZES.size))
         head, layout = _unpacked(bytes(self._read(header_size)))
@@ -116,7 +120,7 @@ class Channel:
         for dtype, shape, count in layout:
             nbytes = dtype.itemsize * count
             large = nbytes >= LARGE
-            source: Any = self.into.bytes if large and self.into is not None else inline
+            source = self.into.bytes if large and self.into is not None else inline
             each = np.frombuffer(source, dtype, count, starts[large]).reshape(shape)
             arrays.append(each.copy() if large else each)
             starts[large] += _room(nbytes) if large else nbytes
@@ -125,38 +129,38 @@ class Channel:
     def _first(self, size: int) -> bytes:
         """The first bytes of a message; new memory comes with them."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.connection, size, 1)
+            data, descriptors, _, _ = socket.recv_fds(self.end, size, 1)
         except ConnectionError:
             data, descriptors = b"", []
         if not data:
-            raise EOFError("the other side of the channel is gone")
+            raise EOFError("the other side of the connection is gone")
         for descriptor in descriptors:
             if self.into is not None:
                 self.into.close()
-            self.into = Memory(descriptor)
+            self.into = SharedMemory(descriptor)
         return data + bytes(self._read(size - len(data)))
 
     def _read(self, size: int) -> memoryview:
         data, got = np.empty(size, np.uint8).data, 0  # unlike bytes, not filled with zeros first
         while got < size:
             try:
-                more = self.connection.recv_into(data[got:])
+                more = self.end.recv_into(data[got:])
             except ConnectionError:
                 more = 0
             if more == 0:
-                raise EOFError("the other side of the channel is gone")
+                raise EOFError("the other side of the connection is gone")
             got += more
         return data
 
     def close(self) -> None:
-        self.connection.close()
+        self.end.close()
         for memory in (self.out, self.into):
             if memory is not None:
                 memory.close()
         self.out = self.into = None
 
 
-def _bytes(each: NDArray[Any]) -> memoryview:
+def _bytes(each: Array) -> memoryview:
     return np.ascontiguousarray(each).reshape(-1).view(np.uint8).data
 
 

@@ -1,7 +1,9 @@
 """Whether a Ray cluster can ever place what is asked of it: a request that it can't would wait without a word."""
 
 import math
-from typing import Any
+from typing import TypedDict
+
+from fedmbo_ray.core.compat import Autoscaling, autoscaling
 
 Resources = dict[str, float]
 
@@ -9,10 +11,17 @@ HEAD = "node:__internal_head__"  # a resource of the head alone
 MOST_NODES = 10_000
 
 
-def within_reach(nodes: list[Any], autoscaling: Any) -> list[Resources]:
-    """What each living node of `ray.nodes()` has and, with a cluster's autoscaling config, each that may be started."""
+class Node(TypedDict):
+    """What is read of a node in `ray.nodes()`."""
+
+    Alive: bool
+    Resources: Resources
+
+
+def within_reach(nodes: list[Node], config: Autoscaling | None) -> list[Resources]:
+    """What each living node of `ray.nodes()` has and, with an autoscaling config, each that may be started."""
     living = [node["Resources"] for node in nodes if node["Alive"]]
-    groups = list(autoscaling.node_group_configs) if autoscaling is not None else []
+    groups = list(config.node_group_configs) if config is not None else []
     if not any(group.resources for group in groups):  # machines given by address: known when they are there
         return living
     own = [resources for resources in living if HEAD in resources]
@@ -22,9 +31,8 @@ def within_reach(nodes: list[Any], autoscaling: Any) -> list[Resources]:
 def cluster_nodes() -> list[Resources]:
     """What the cluster that this process is connected to can have."""
     import ray
-    from ray._private.state import state  # nothing public tells what an autoscaler may start
 
-    return within_reach(ray.nodes(), state.get_cluster_config())
+    return within_reach(ray.nodes(), autoscaling())
 
 
 def total(nodes: list[Resources], *besides: str) -> str:

@@ -3,27 +3,32 @@
 import contextlib
 import math
 from collections import Counter, deque
-from typing import Any
+from collections.abc import Container, Hashable
+from typing import TypeAlias
 
 import ray
 import torch
-from ray import cloudpickle
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray import ObjectRef, cloudpickle
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 
-from fedmbo_ray.backends.client_actor import ClientActor, Member
-from fedmbo_ray.backends.links import CallLink, Gone, Share, Shared, SocketLink
-from fedmbo_ray.backends.messages import LARGE, Arrays
-from fedmbo_ray.backends.requests import Reply, parts_of
-from fedmbo_ray.backends.tree import FAN_OUT, members, weight
-from fedmbo_ray.blocks import Block, Job
-from fedmbo_ray.data import ClientData
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.joining import Joined, Part
-from fedmbo_ray.oracles import Gradient
-from fedmbo_ray.placement import Resources, capacity, cluster_nodes, total
-from fedmbo_ray.profiling import Stacks
-from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.backends.ray.client_actor import ClientActor, Member
+from fedmbo_ray.backends.ray.hierarchy import FAN_OUT, members, weight
+from fedmbo_ray.backends.ray.messages import LARGE, Arrays
+from fedmbo_ray.backends.ray.placement import Resources, capacity, cluster_nodes, total
+from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, Reply, unpacked
+from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, SharedArray, SocketLink
+from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.core.sampling import Stacks
+from fedmbo_ray.data.batches import ClientData
+from fedmbo_ray.federation.execution import Block, Job
+from fedmbo_ray.federation.reduction import Array, Joined, Part
+from fedmbo_ray.federation.sent import VersionNumbers
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Gradient
+
+Place: TypeAlias = "NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | None"
 
 ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor, before the run gives up
 
@@ -34,37 +39,38 @@ class RayActors:
     Where room has been reserved for them, `places` are its scheduling strategies, one for each actor.
     """
 
+    away = 0.0
+
     def __init__(
         self,
-        problem: Any,
+        problem: Problem,
         data: ClientData,
         actors: int,
         cpus: float = 1.0,
         gpus: float = 0.0,
         profile: bool = False,
-        places: list[Any] | None = None,
+        places: list[Place] | None = None,
         fan_out: int = FAN_OUT,
     ) -> None:
         if places is None:
             require_room(actors, cpus, gpus, cluster_nodes())
         self.places = places or [None] * actors
         self.profile, self.profiles = profile, dict[str, Stacks]()
-        self.options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
+        self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
         self.args = (ray.put(problem), ray.put(data), profile)  # kept: a replacement needs them, too
         self.replaced = 0
-        self.kept: deque[tuple[Tensor, int, int]] = deque(maxlen=4)
-        self.version = 0
-        self.specs: dict[Any, bytes] = {}
+        self.versions = VersionNumbers(most=VERSIONS_KEPT)
+        self.specs: dict[Hashable, bytes] = {}
         self.actors = [self._start(place) for place in self.places]
         nodes = ray.get([actor.node.remote() for actor in self.actors])
         here = ray.get_runtime_context().get_node_id()
         near = set(nodes) == {here}
         if near and places is None:  # a replacement must be as near
             self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * actors
-        self.near, self.store = near, dict[int, Any]()
+        self.near, self.store = near, dict[int, ObjectRef]()
         self.led = dict[int, list[int]]() if near else members(nodes, fan_out)
         self.leader = {member: leader for leader, each in self.led.items() for member in each}
-        self.starting: dict[int, Any] = {}  # those of the led that are on their way
+        self.starting: dict[int, ObjectRef] = {}  # those of the led that are on their way
         self.links = {number: self._link(number) for number in range(actors) if number not in self.leader}
         for leader in self.led:
             self._introduce(leader)
@@ -74,10 +80,10 @@ class RayActors:
         """How many actors there are, and how they are reached."""
         return f"ray, {len(self.actors)} actor(s) {'by socket' if self.near else 'by calls'}"
 
-    def _start(self, place: Any) -> Any:
+    def _start(self, place: Place) -> ActorHandle:
         return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
 
-    def _link(self, number: int) -> Any:
+    def _link(self, number: int) -> Link:
         actor = self.actors[number]
         return SocketLink(actor) if self.near else CallLink(actor, self.store, leads=bool(self.led.get(number)))
 
@@ -94,7 +100,7 @@ class RayActors:
             del self.starting[number]
             self._introduce(self.leader[number])
 
-    def run(self, job: Job, blocks: list[Block]) -> Part:
+    def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         busy: dict[int, tuple[int, ...]] = {}
         if self.starting:
             self._welcome()
@@ -105,48 +111,44 @@ class RayActors:
                 self._start_anew(number)
             raise
 
-    def _run(self, job: Job, blocks: list[Block], busy: dict[int, tuple[int, ...]]) -> Part:
+    def _run(self, job: Job, blocks: list[Block], busy: dict[int, tuple[int, ...]]) -> Part[Tensor]:
         spec = self._spec(job)
-        shared = [Shared(part.numpy(), self._version(part)) for part in job.shared]
-        blocks = [block._replace(each=tuple(rows.numpy() for rows in block.each)) for block in blocks]
-        joined = Joined(len(blocks))
+        shared = [SharedArray(part.numpy(), self._version(part)) for part in job.shared]
+        joined = Joined[Array](len(blocks))
         waiting, lost = deque(range(len(blocks))), Counter[int]()
         while joined.whole is None:
             for number, link in self.links.items():
-                if waiting and link.channel is not None and number not in busy:
+                if waiting and link.connected and number not in busy:
                     taken = tuple([waiting.popleft() for _ in range(self._share(len(waiting), number, busy))])
                     busy[number] = taken
                     try:
-                        link.send(Share(spec, taken, [blocks[i] for i in taken], len(blocks)), shared)
+                        link.send(Assignment(spec, taken, [blocks[i] for i in taken], len(blocks)), shared)
                     except Gone:
                         self._replace(number, busy, waiting, lost)
-            listening: dict[Any, int] = {
-                link: number for number, link in self.links.items() if number in busy or link.channel is None
-            }
+            listening = {link: number for number, link in self.links.items() if number in busy or not link.connected}
             for link in next(iter(listening)).wait(list(listening)):
                 number = listening[link]
                 try:
-                    if link.channel is None:
-                        link.connect()
-                    else:
-                        reply, arrays = link.receive()
-                        self._collect(reply, arrays, joined)
+                    if link.connected:
+                        self._collect(*link.receive(), joined)
                         del busy[number]
+                    else:
+                        link.connect()
                 except Gone:
                     self._replace(number, busy, waiting, lost)
         return tensors(joined.whole)
 
-    def _share(self, waiting: int, number: int, busy: dict[int, Any]) -> int:
+    def _share(self, waiting: int, number: int, busy: Container[int]) -> int:
         """How many blocks go to a free actor: half of its part, so that a slow one delays little; by a call, all."""
         if self.near:
             return math.ceil(waiting / (2 * len(self.links)))
-        free = [i for i, link in self.links.items() if link.channel is not None and i not in busy]
+        free = [i for i, link in self.links.items() if link.connected and i not in busy]
         return math.ceil(waiting * weight(number, self.led) / sum(weight(each, self.led) for each in free))
 
-    def _collect(self, reply: Reply, arrays: Arrays, joined: Joined) -> None:
+    def _collect(self, reply: Reply, arrays: Arrays, joined: Joined[Array]) -> None:
         if reply.failure is not None:
             raise RunFailed(f"a client's computation raised:\n{reply.failure}")
-        for part in parts_of(reply, arrays):
+        for part in unpacked(reply, arrays):
             joined.add(part)
         for number in reply.lost:
             self._start_anew(number)
@@ -156,7 +158,7 @@ class RayActors:
         taken = busy.pop(number, ())
         lost.update(taken or [-1])
         if max(lost.values()) >= ATTEMPTS + len(self.links):
-            raise RunFailed(f"client actors die one after the other; the last said: {self._last_words(number)}")
+            raise RunFailed(f"client actors keep dying; the last message was: {self._last_words(number)}")
         waiting.extendleft(reversed(taken))
         self._start_anew(number)
 
@@ -190,15 +192,8 @@ class RayActors:
         return self.specs[what]
 
     def _version(self, part: Tensor) -> int | None:
-        """The number of a large vector, the same until it is another object or written to; None for a small one."""
-        if part.nbytes < LARGE:
-            return None
-        for kept, writes, version in self.kept:
-            if kept is part and writes == part._version:
-                return version
-        self.version += 1
-        self.kept.append((part, part._version, self.version))
-        return self.version
+        """The version number of a large vector; None for a small one, which is sent every time."""
+        return None if part.nbytes < LARGE else self.versions.of(part)
 
     def close(self) -> None:
         for link in self.links.values():
@@ -210,11 +205,12 @@ class RayActors:
             ray.kill(actor)
 
 
-def tensors(part: Part) -> Part:
-    return part._replace(sums=tuple(map(tensor, part.sums)), rows=tuple(tuple(map(tensor, row)) for row in part.rows))
+def tensors(part: Part[Array]) -> Part[Tensor]:
+    sums, rows = tuple(map(tensor, part.sums)), tuple(tuple(map(tensor, row)) for row in part.rows)
+    return Part(part.first, part.size, sums, rows)
 
 
-def tensor(array: Any) -> Tensor:
+def tensor(array: Array) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

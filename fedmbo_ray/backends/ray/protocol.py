@@ -3,12 +3,14 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ray.exceptions import ObjectLostError, RayActorError
 
-from fedmbo_ray.backends.messages import Arrays
-from fedmbo_ray.joining import Joined, Part
+from fedmbo_ray.backends.ray.messages import Arrays
+from fedmbo_ray.federation.reduction import Array, Joined, Part
+
+V = TypeVar("V")  # what is kept of a vector
 
 VERSIONS_KEPT = 4
 GONE = (RayActorError, ObjectLostError)  # what is raised where an actor, or its whole node, has died
@@ -31,17 +33,21 @@ class Request(NamedTuple):
         return [-kind for kind in self.kinds if kind is not None and kind < 0]
 
 
-class Versions:
-    """The last few large vectors sent to one actor. Both sides keep one, and so know what the other has."""
+class KeptVectors(Generic[V]):
+    """The last few large vectors that an actor has received, by their version numbers."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[int, Any] = OrderedDict()
+        self.kept: OrderedDict[int, V] = OrderedDict()
 
-    def add(self, version: int, value: Any) -> None:
+    def add(self, version: int, value: V) -> None:
         self.kept[version] = value
         self.kept.move_to_end(version)
         while len(self.kept) > VERSIONS_KEPT:
             self.kept.popitem(last=False)
+
+
+class SentVectors(KeptVectors[None]):
+    """Which of the vectors that were sent to an actor it still has: both sides forget the same ones."""
 
     def kind(self, version: int | None) -> int | None:
         """What a request to the other side says of a vector, which from then on has it."""
@@ -59,14 +65,14 @@ class Reply(NamedTuple):
     lost: tuple[int, ...] = ()  # actors that were to help, and have died
 
 
-def packed(joined: Joined, lost: tuple[int, ...] = ()) -> tuple[Reply, Arrays]:
+def packed(joined: Joined[Array], lost: tuple[int, ...] = ()) -> tuple[Reply, Arrays]:
     parts = list(joined.parts.values())
     shapes = [(part.first, part.size, len(part.sums), len(part.rows), len(part.rows[0])) for part in parts]
     arrays = [array for part in parts for array in (*part.sums, *(array for row in part.rows for array in row))]
     return Reply(tuple(shapes), None, lost), arrays
 
 
-def parts_of(reply: Reply, arrays: Arrays) -> Iterator[Part]:
+def unpacked(reply: Reply, arrays: Arrays) -> Iterator[Part[Array]]:
     rest = iter(arrays)
     for first, size, sums, blocks, rows in reply.parts:
         added = tuple(islice(rest, sums))

@@ -4,30 +4,33 @@ import contextlib
 import select
 import socket
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import ray
+from ray import ObjectRef
 from ray.actor import ActorHandle
 
-from fedmbo_ray.backends.messages import Arrays, Channel
-from fedmbo_ray.backends.requests import GONE, VERSIONS_KEPT, Reply, Request, Versions
-from fedmbo_ray.blocks import Block
+from fedmbo_ray.backends.ray.messages import Arrays, Connection
+from fedmbo_ray.backends.ray.protocol import GONE, VERSIONS_KEPT, Reply, Request, SentVectors
+from fedmbo_ray.federation.execution import Block
+from fedmbo_ray.federation.reduction import Array
 
 
 class Gone(Exception):
     """The actor's process has died; what it was asked must be asked again elsewhere."""
 
 
-class Shared(NamedTuple):
+class SharedArray(NamedTuple):
     """A shared argument on its way to the actors; a large one has a version, which stays the same while it does."""
 
-    array: Any
+    array: Array
     version: int | None
 
 
-class Share(NamedTuple):
-    """Some blocks of a job, with their numbers."""
+class Assignment(NamedTuple):
+    """Some blocks of a job, with their numbers, for one actor."""
 
     spec: bytes
     numbers: tuple[int, ...]
@@ -38,7 +41,31 @@ class Share(NamedTuple):
         return Request(self.spec, kinds, self.numbers, self.total, len(self.blocks[0].each))
 
     def arrays(self) -> Arrays:
-        return [array for block in self.blocks for array in (block.clients, block.seeds, *block.each)]
+        return [
+            array
+            for block in self.blocks
+            for array in (block.clients, block.seeds, *(rows.numpy() for rows in block.each))
+        ]
+
+
+class Link(Protocol):
+    """How one actor is reached."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    def connect(self) -> None: ...
+
+    def send(self, assignment: Assignment, shared: list[SharedArray]) -> None: ...
+
+    def receive(self) -> tuple[Reply, Arrays]: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def wait(self) -> "Callable[..., Iterable[Link]]":
+        """Of links of the same kind, those that have something to say."""
+        ...
 
 
 class SocketLink:
@@ -53,47 +80,54 @@ class SocketLink:
         listener.listen(1)
         listener.setblocking(False)
         self.serving = actor.serve.remote(path)
-        self.waiting_on: Any = listener
-        self.channel: Channel | None = None
-        self.versions = Versions()
+        self.listener = listener
+        self.connection: Connection[Reply] | None = None
+        self.sent = SentVectors()
+
+    @property
+    def connected(self) -> bool:
+        return self.connection is not None
 
     def connect(self) -> None:
         """To be called when the actor knocks, or has died."""
         with gone_if(OSError):
-            connection, _ = self.waiting_on.accept()
-        connection.setblocking(True)
-        self.waiting_on.close()
-        self.waiting_on = self.channel = Channel(connection)
+            end, _ = self.listener.accept()
+        end.setblocking(True)
+        self.listener.close()
+        self.connection = Connection(end)
 
-    def send(self, share: Share, shared: list[Shared]) -> None:
-        assert self.channel is not None
-        kinds = tuple(self.versions.kind(version) for _, version in shared)
+    def send(self, assignment: Assignment, shared: list[SharedArray]) -> None:
+        assert self.connection is not None
+        kinds = tuple(self.sent.kind(version) for _, version in shared)
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
         try:
-            self.channel.send(share.request(kinds), fresh + share.arrays())
+            self.connection.send(assignment.request(kinds), fresh + assignment.arrays())
         except OSError as error:
             raise Gone(str(error)) from None
 
     def receive(self) -> tuple[Reply, Arrays]:
-        assert self.channel is not None
+        assert self.connection is not None
         try:
-            return self.channel.receive()
+            return self.connection.receive()
         except (EOFError, OSError) as error:
             raise Gone(str(error)) from None
 
     def close(self) -> None:
-        self.waiting_on.close()
+        (self.connection or self.listener).close()
         self.folder.cleanup()
+
+    def fileno(self) -> int:
+        return (self.connection or self.listener).fileno()
 
     @staticmethod
     def wait(links: "list[SocketLink]") -> "list[SocketLink]":
         """The links that have something to say: connected, a reply, or dead."""
-        by_file = {link.waiting_on.fileno(): link for link in links}
+        by_file = {link.fileno(): link for link in links}
         poll = select.poll()
         for file in by_file:
             poll.register(file, select.POLLIN)
         ready = [by_file[file] for file, _ in poll.poll(5000)]
-        starting = [link for link in links if link.channel is None and link not in ready]
+        starting = [link for link in links if not link.connected and link not in ready]
         dead, _ = ray.wait([link.serving for link in starting], timeout=0) if starting else ([], [])
         return ready + [link for link in starting if link.serving in dead]
 
@@ -101,26 +135,26 @@ class SocketLink:
 class CallLink:
     """Ordinary actor calls; a vector with a version is put into the object store once, and sent to an actor once."""
 
-    def __init__(self, actor: ActorHandle, store: dict[int, Any], leads: bool = False) -> None:
+    def __init__(self, actor: ActorHandle, store: dict[int, ObjectRef], leads: bool = False) -> None:
         self.actor, self.store, self.leads = actor, store, leads
         self.pending = actor.node.remote()
-        self.channel: Any = None
-        self.versions = Versions()
+        self.connected = False
+        self.sent = SentVectors()
 
     def connect(self) -> None:
         with gone_if(*GONE):
             ray.get(self.pending)
-        self.channel = self.actor
+        self.connected = True
 
-    def send(self, share: Share, shared: list[Shared]) -> None:
-        request = share.request(tuple(self.versions.kind(version) for _, version in shared))
+    def send(self, assignment: Assignment, shared: list[SharedArray]) -> None:
+        request = assignment.request(tuple(self.sent.kind(version) for _, version in shared))
         small = [array for array, version in shared if version is None]
         fresh = [part.array for part, kind in zip(shared, request.kinds, strict=True) if kind is not None and kind < 0]
         refs = [self._stored(*each) for each in zip(fresh, request.new_versions(), strict=True)]
         passed_on = refs if self.leads else []  # a reference inside an argument costs milliseconds
-        self.pending = self.actor.compute.remote(request, small + share.arrays(), passed_on, *refs)
+        self.pending = self.actor.compute.remote(request, small + assignment.arrays(), passed_on, *refs)
 
-    def _stored(self, array: Any, version: int) -> Any:
+    def _stored(self, array: Array, version: int) -> ObjectRef:
         if version not in self.store:
             self.store[version] = ray.put(array)
             for old in sorted(self.store)[:-VERSIONS_KEPT]:
@@ -141,7 +175,7 @@ class CallLink:
 
 
 @contextlib.contextmanager
-def gone_if(*kinds: type[BaseException]) -> Any:
+def gone_if(*kinds: type[BaseException]) -> Iterator[None]:
     try:
         yield
     except kinds as error:

@@ -1,44 +1,30 @@
-"""Algorithms by the name a config gives them; a state is a dict of tensors with at least x and y."""
+"""Algorithms by the name a config gives them."""
 
-from typing import Annotated, Protocol
+from typing import Annotated
 
-from torch import Tensor
-
-from fedmbo_ray.algorithms.adafbio import AdaFBiO
-from fedmbo_ray.algorithms.aggitd import AggITD
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.algorithms.draws import HypergradientDraws, LowerDraws
-from fedmbo_ray.algorithms.e_aipod import EAiPOD
-from fedmbo_ray.algorithms.f2sa import F2SA
-from fedmbo_ray.algorithms.fedbio import FedBiO, FedBiOAcc
-from fedmbo_ray.algorithms.fedmbo import FedMBO
-from fedmbo_ray.algorithms.fedmsa import FedMSA
-from fedmbo_ray.algorithms.fednest import FedNest, FedNestSGD
-from fedmbo_ray.algorithms.lfednest import LFedNest, LFedNestSVRG
-from fedmbo_ray.algorithms.local_bsg import LocalBSGM, LocalBSGVRM
-from fedmbo_ray.algorithms.simfbo import MemFBO, ShroFBO, SimFBO
-from fedmbo_ray.algorithms.single_machine import BSA, MRBO, SOBA, SUSTAIN, TTSA, AmIGO, StocBiO
-from fedmbo_ray.algorithms.soba import DSOBA, MASOBA
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.registry import Component, Registry
-
-State = dict[str, Tensor]
-
-
-class Algorithm(Protocol):
-    """May also have ``figures(state, rounds)``: numbers by name for the record after so many rounds."""
-
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State: ...
-
-    def round(self, clients: Clients, state: State) -> State:
-        """One outer iteration; returns a new state and leaves the old one as it was."""
-        ...
-
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.methods.algorithms.adafbio import AdaFBiO
+from fedmbo_ray.methods.algorithms.aggitd import AggITD
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.methods.algorithms.e_aipod import EAiPOD
+from fedmbo_ray.methods.algorithms.f2sa import F2SA
+from fedmbo_ray.methods.algorithms.fedbio import FedBiO, FedBiOAcc
+from fedmbo_ray.methods.algorithms.fedmbo import FedMBO
+from fedmbo_ray.methods.algorithms.fedmsa import FedMSA
+from fedmbo_ray.methods.algorithms.fednest import FedNest, FedNestSGD
+from fedmbo_ray.methods.algorithms.lfednest import LFedNest, LFedNestSVRG
+from fedmbo_ray.methods.algorithms.local_bsg import LocalBSGM, LocalBSGVRM
+from fedmbo_ray.methods.algorithms.probes import HypergradientDraws, LowerDraws
+from fedmbo_ray.methods.algorithms.simfbo import MemFBO, ShroFBO, SimFBO
+from fedmbo_ray.methods.algorithms.single_machine import BSA, MRBO, SOBA, SUSTAIN, TTSA, AmIGO, StocBiO
+from fedmbo_ray.methods.algorithms.soba import DSOBA, MASOBA
+from fedmbo_ray.methods.base import Algorithm
 
 ALGORITHMS = Registry(
     "algorithm",
     "algorithms",
-    ("init", "round"),
+    Algorithm,
     {
         "double_loop": DoubleLoop,
         "fedmbo": FedMBO,

@@ -1,22 +1,25 @@
 """AdaFBiO (Huang 2022): local STORM momenta with adaptive step sizes that the server sets."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.algorithms.local_bsg import first_momenta, local_steps, start, storm_steps, storm_weights
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.hypergradients.local_neumann import Series, local_draws
-from fedmbo_ray.registry import Count, NonNegative, Positive, Probability, settings
-from fedmbo_ray.schedules import Constant, Decay, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import NonNegative, Positive, Probability, settings
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.rounds import Round
+from fedmbo_ray.methods.algorithms.local_bsg import Levels, LocalBSGVRM, storm_steps
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.hypergradients.local_neumann import LocalDraws, NeumannForm, local_draws
+from fedmbo_ray.methods.schedules import Constant, StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Kernel
 
 
 def adaptive_steps(
-    problem: Any, batches: Any, *point: Tensor, steps: Any, weights: Any, series: Series
+    problem: Problem, batches: LocalDraws, *point: Tensor, steps: Levels, weights: Levels, series: NeumannForm
 ) -> tuple[Tensor, ...]:
     """LocalBSGVRM's steps, with ηγA⁻¹ and ηλB⁻¹ in place of step sizes."""
     *rest, A, B = point
@@ -24,7 +27,7 @@ def adaptive_steps(
 
 
 @settings
-class AdaFBiO:
+class AdaFBiO(LocalBSGVRM):
     """x_i ← x_i − ηγA⁻¹u_i, y_i ← y_i − ηλB⁻¹w_i, STORM momenta u_i, w_i; averaged over all clients every τ steps.
 
     a ← ϱa + (1 − ϱ)ū∘ū, A = diag(√a + ρ);  b ← ϱb + (1 − ϱ)‖w̄‖, B = b + ρ, both frozen between averages. The
@@ -44,34 +47,26 @@ class AdaFBiO:
 
     step_size: StepSize = Constant(0.002)  # γ
     lower_step_size: StepSize = Constant(0.03)  # λ
-    rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
-    momentum: NonNegative = 1.0  # c₂, of the hypergradient
+    momentum: NonNegative = 1.0  # c₂, of the hypergradient; weights of what is new are c₂η² and c₁η²
     lower_momentum: NonNegative = 1.0  # c₁, of ∇_y g
     decay: Probability = 0.9  # ϱ
     damping: Positive = 0.1  # ρ
-    local_steps: Count = 4  # τ
-    terms: Count = 5  # N
-    batch_size: Count = 32
-    smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
-    series: Series = "term"
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
-        return {**start(x, y), "a": torch.zeros_like(x), "b": y.new_zeros(())}
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
+        return {**super().init(x, y, num_clients), "a": torch.zeros_like(x), "b": y.new_zeros(())}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
-        smoothness = self.smoothness(clients, x, y, state["smoothness"])
+        smoothness = self.smoothness(clients, x, y, state["smoothness"], self.batch_size)
         if clients.round == 0:
-            u, w = first_momenta(self, clients, x, y, smoothness)
+            u, w = self.first_momenta(clients, x, y, smoothness)
         a = self.decay * state["a"] + (1 - self.decay) * u * u
         b = self.decay * state["b"] + (1 - self.decay) * w.norm()
-        steps, weights = local_steps(self, clients), self.weights(clients)
-        kernel = partial(adaptive_steps, steps=steps, weights=weights, series=self.series)
-        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
         A, B = a.sqrt() + self.damping, b + self.damping
-        x, y, u, w = clients.mean(kernel, clients.everyone(), x, y, u, w, smoothness, A, B, draw=draw)
+        draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
+        kernel, point = self.kernel(clients.now), (x, y, u, w, smoothness, A, B)
+        x, y, u, w = clients.mean(kernel, clients.everyone(), *point, draw=draw)
         return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness, "a": a, "b": b}
 
-    def weights(self, clients: Clients) -> tuple[float, float]:
-        """c₂η² and c₁η²."""
-        return storm_weights(self, clients)
+    def kernel(self, now: Round) -> Kernel:
+        return partial(adaptive_steps, steps=self.step_sizes(now), weights=self.weights(now), series=self.series)

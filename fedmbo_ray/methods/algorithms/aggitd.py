@@ -1,26 +1,28 @@
 """AggITD (Xiao, Ji 2023): the hypergradient is built while the lower problem is being solved."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_through, grad_y_lower, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import Constant, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.methods.schedules import Constant, StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Pair, grad_x_through, grad_y_lower, grad_y_upper, hessian_yy
 
 
-def both_gradients(problem: Any, batch: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def both_gradients(problem: Problem, batch: Pair, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """∇_y g_i and ∇_y f_i at (x, y)."""
     validation, train = batch
     return grad_y_lower(problem, train, x, y), grad_y_upper(problem, validation, x, y)
 
 
-def gradient_and_product(problem: Any, batch: Any, x: Tensor, y: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+def gradient_and_product(problem: Problem, batch: Pair, x: Tensor, y: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
     """∇_y g_i and ∇²_yy g_i r at (x, y), on independent batches."""
     first, second = batch
     return grad_y_lower(problem, first, x, y), hessian_yy(problem, second, x, y, r)
@@ -46,14 +48,14 @@ class AggITD:
     batch_size: Count = 32
     smoothness: NeumannScale = PowerIteration()  # ℓ
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "smoothness": unmeasured(y)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         x, y = state["x"], state["y"]
-        smoothness = self.smoothness(clients, x, y, state["smoothness"])
+        smoothness = self.smoothness(clients, x, y, state["smoothness"], self.batch_size)
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
-        beta, Q, r = self.lower_step_size(clients), int(clients.rng.integers(self.terms)), torch.zeros_like(y)
+        beta, Q, r = self.lower_step_size(clients.now), int(clients.rng.integers(self.terms)), torch.zeros_like(y)
         for t in range(self.terms):
             cohort = clients.sample()
             if t < Q:
@@ -66,4 +68,4 @@ class AggITD:
                 r = r - Hr / smoothness
             y = y - beta * G
         h = clients.mean(grad_x_through, clients.sample(), x, y, r, draw=(validation, train))
-        return {"x": x - self.step_size(clients) * h, "y": y, "smoothness": smoothness}
+        return {"x": x - self.step_size(clients.now) * h, "y": y, "smoothness": smoothness}

@@ -1,20 +1,22 @@
 """F2SA (Kwon et al. 2023): a penalty with a growing multiplier, first derivatives only."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_upper, grad_y_lower, grad_y_upper, grads_lower
-from fedmbo_ray.registry import Count, Positive, settings
-from fedmbo_ray.schedules import Decay, StepSize
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, Positive, settings
+from fedmbo_ray.data.batches import Draw, Samples
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import Decay, StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Pair, grad_x_upper, grad_y_lower, grad_y_upper, grads_lower
 
 
 def lower_directions(
-    problem: Any, batch: Any, x: Tensor, y: Tensor, z: Tensor, multiplier: Tensor
+    problem: Problem, batch: tuple[Samples, Samples, Samples], x: Tensor, y: Tensor, z: Tensor, multiplier: Tensor
 ) -> tuple[Tensor, Tensor]:
     """∇_y g_i(x, y), and ∇_y f_i(x, z) + λ∇_y g_i(x, z), on independent batches."""
     validation, first, second = batch
@@ -22,7 +24,7 @@ def lower_directions(
     return grad_y_lower(problem, first, x, y), penalised
 
 
-def upper_direction(problem: Any, batch: Any, x: Tensor, y: Tensor, z: Tensor, multiplier: Tensor) -> Tensor:
+def upper_direction(problem: Problem, batch: Pair, x: Tensor, y: Tensor, z: Tensor, multiplier: Tensor) -> Tensor:
     """∇_x f_i(x, z) + λ(∇_x g_i(x, z) − ∇_x g_i(x, y)), both ∇_x g_i on one batch."""
     validation, train = batch
     g_x = grads_lower(problem, train, x, z)[0] - grads_lower(problem, train, x, y)[0]
@@ -39,9 +41,11 @@ class F2SA:
     """
 
     card: ClassVar[Card] = Card(
-        "Kwon, Kwon, Wright, Nowak 2023 (F2SA)", CODE, Cost("T + 1", "(T + 1)*(p + 2*q + 1)", "T*2*q + p")
+        "Kwon, Kwon, Wright, Nowak 2023 (F2SA)",
+        CODE,
+        Cost("T + 1", "(T + 1)*(p + 2*q + 1)", "T*2*q + p"),
+        first_order=True,
     )
-    first_order: ClassVar[bool] = True
 
     step_size: StepSize = Decay(initial=0.02, power=4 / 7, offset=100.0)  # α
     lower_step_size: StepSize = Decay(initial=0.1, power=4 / 7, offset=100.0)  # γ
@@ -51,17 +55,17 @@ class F2SA:
     multiplier: Positive = 5.0  # λ at first
     batch_size: Count = 32
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "z": y, "multiplier": torch.tensor(self.multiplier, dtype=y.dtype)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         x, y, z, multiplier = (state[name] for name in ("x", "y", "z", "multiplier"))
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
-        gamma, beta = self.lower_step_size(clients), self.penalty_step_size(clients)
+        gamma, beta = self.lower_step_size(clients.now), self.penalty_step_size(clients.now)
         for _ in range(self.steps):
             draw = (validation, train, train)
             d_y, d_z = clients.mean(lower_directions, clients.sample(), x, y, z, multiplier, draw=draw)
             y, z = y - gamma * d_y, z - beta * d_z
         h = clients.mean(upper_direction, clients.sample(), x, y, z, multiplier, draw=(validation, train))
-        multiplier = multiplier + self.growth(clients)
-        return {"x": x - self.step_size(clients) * h, "y": y, "z": z, "multiplier": multiplier}
+        multiplier = multiplier + self.growth(clients.now)
+        return {"x": x - self.step_size(clients.now) * h, "y": y, "z": z, "multiplier": multiplier}

@@ -1,20 +1,25 @@
 """FedBiO and FedBiOAcc (Li, Huang, Huang 2023): local steps on x, y and v at once, averaged over all clients."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.algorithms.point import NAMES, Point, directions, moved, projected
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.registry import Count, NonNegative, Positive, settings
-from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, NonNegative, Positive, settings
+from fedmbo_ray.data.batches import Draw, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.rounds import Round
+from fedmbo_ray.methods.algorithms.point import NAMES, directions, moved, projected
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import Constant, Decay, StepSize, momentum_weight
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Pair, Vectors
 
 
-def local_steps(problem: Any, batches: Any, *point: Tensor, steps: Any) -> Point:
+def single_loop_steps(problem: Problem, batches: Pair, *point: Tensor, steps: Sequence[float]) -> Vectors:
     """(x_i, y_i, v_i) after τ steps, all three directions at the old point."""
     for batch in unstack(batches):
         point = moved(point, directions(problem, batch, *point), steps)
@@ -44,18 +49,20 @@ class FedBiO:
     local_steps: Count = 4  # τ
     batch_size: Count = 32
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "v": torch.zeros_like(y)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        steps = tuple(size(clients) for size in (self.step_size, self.lower_step_size, self.system_step_size))
+    def round(self, clients: Clients, state: State) -> State:
+        steps = tuple(size(clients.now) for size in (self.step_size, self.lower_step_size, self.system_step_size))
         draw = tuple(Draw(split, self.batch_size, self.local_steps) for split in ("validation", "train"))
         point = (state["x"], state["y"], state["v"])
-        x, y, v = clients.mean(partial(local_steps, steps=steps), clients.everyone(), *point, draw=draw)
+        x, y, v = clients.mean(partial(single_loop_steps, steps=steps), clients.everyone(), *point, draw=draw)
         return {"x": x, "y": y, "v": v}
 
 
-def storm_steps(problem: Any, batches: Any, *both: Tensor, steps: Any, keep: float, radius: float | None) -> Point:
+def accelerated_steps(
+    problem: Problem, batches: Pair, *both: Tensor, steps: Sequence[float], keep: float, radius: float | None
+) -> Vectors:
     """τ steps along momenta d ← G(new; ξ) + (1 − cη²)(d − G(old; ξ)); returns the point and the momenta."""
     old, d = both[:3], both[3:]
     for batch in unstack(batches):
@@ -94,24 +101,24 @@ class FedBiOAcc:
     local_steps: Count = 4  # τ
     batch_size: Count = 32
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         point = {"x": x, "y": y, "v": torch.zeros_like(y)}
         return point | {f"d_{name}": torch.zeros_like(value) for name, value in point.items()}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        eta, everyone = self.rate(clients), clients.everyone()
+    def round(self, clients: Clients, state: State) -> State:
+        eta, everyone = self.rate(clients.now), clients.everyone()
         point, d = ([state[prefix + name] for name in NAMES] for prefix in ("", "d_"))
         if clients.round == 0:
             draw = tuple(Draw(split, self.batch_size) for split in ("validation", "train"))
-            d = clients.mean(directions, everyone, *point, draw=draw)
+            d = list(clients.mean(directions, everyone, *point, draw=draw))
         sizes = (self.step_size, self.lower_step_size, self.system_step_size)
-        steps, keep = tuple(eta * size(clients) for size in sizes), 1 - self.weights(clients)[0]
+        steps, keep = tuple(eta * size(clients.now) for size in sizes), 1 - self.weights(clients.now)[0]
         draw = tuple(Draw(split, self.batch_size, self.local_steps) for split in ("validation", "train"))
-        kernel = partial(storm_steps, steps=steps, keep=keep, radius=self.radius)
+        kernel = partial(accelerated_steps, steps=steps, keep=keep, radius=self.radius)
         new = clients.mean(kernel, everyone, *point, *d, draw=draw)
         return dict(zip(("x", "y", "v", "d_x", "d_y", "d_v"), new, strict=True))
 
-    def weights(self, clients: Clients) -> tuple[float]:
+    def weights(self, now: Round) -> tuple[float]:
         """cη²."""
-        eta = self.rate(clients)
-        return (weight(self.momentum, eta * eta),)
+        eta = self.rate(now)
+        return (momentum_weight(self.momentum, eta * eta),)

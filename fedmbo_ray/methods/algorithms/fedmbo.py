@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.cards import PAPER, Card, Cost
-from fedmbo_ray.hypergradients.phe import PHE
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
-from fedmbo_ray.registry import settings
-from fedmbo_ray.schedules import Constant, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+from fedmbo_ray.core.cards import PAPER, Card, Cost
+from fedmbo_ray.core.settings import settings
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration
+from fedmbo_ray.methods.hypergradients.phe import PHE
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.methods.schedules import Constant, StepSize
 
 
 @settings

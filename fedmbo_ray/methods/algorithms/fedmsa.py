@@ -1,29 +1,32 @@
 """FedMSA (Tarzanagh et al. 2023): recursive momenta over all clients, then local steps of a few."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from fedmbo_ray.algorithms.point import NAMES, Point, directions, moved
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.lower.fedavg import FedAvg
-from fedmbo_ray.oracles import grad_y_through
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import Constant, StepSize
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.algorithms.point import NAMES, directions, moved
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.lower.fedavg import FedAvg
+from fedmbo_ray.methods.schedules import Constant, StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Pair, Vectors, grad_y_through
 
 
-def changes(problem: Any, batch: Any, *both: Tensor, keep: float) -> Point:
+def increments(problem: Problem, batch: Pair, *both: Tensor, keep: float) -> Vectors:
     """D_i(new) − (1 − ρ)·D_i(old) on the same samples."""
     after, before = directions(problem, batch, *both[:3]), directions(problem, batch, *both[3:])
     return tuple(now - keep * then for now, then in zip(after, before, strict=True))
 
 
-def recursive_steps(problem: Any, batches: Any, *both: Tensor, steps: Any) -> Point:
+def recursive_steps(problem: Problem, batches: Pair, *both: Tensor, steps: Sequence[float]) -> Vectors:
     """A step along d, then one for each batch along d_i ← d_i + D_i(new) − D_i(old) on its samples."""
     old, d = both[:3], both[3:]
     new = moved(old, d, steps)
@@ -48,6 +51,7 @@ class FedMSA:
         CODE,
         Cost("2", "m/n*(p + 2*q) + p + 2*q", "m/n*(p + 2*q) + p + 2*q"),
         participation="half",
+        assumes="every client keeps the point of the last round, and the one that everyone is told in this round",
     )
 
     step_size: StepSize = Constant(0.05)  # α
@@ -58,21 +62,21 @@ class FedMSA:
     warm_up: FedAvg = FedAvg(steps=5, local_steps=5, step_size=Constant(0.1), batch_size=32)
     terms: Count = 5  # N, steps on v before the first round
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         point = {"x": x, "y": y, "v": torch.zeros_like(y)}
         before = {f"{name}_before": value for name, value in point.items()}
         return point | before | {f"d_{name}": torch.zeros_like(value) for name, value in point.items()}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         state = self._warmed_up(clients, state) if clients.round == 0 else state
         point, before, d = ([state[form.format(name)] for name in NAMES] for form in ("{}", "{}_before", "d_{}"))
         keep = 0.0 if clients.round == 0 else 1 - self.recursion
         everyone = clients.knowing(clients.everyone(), *before)
-        news = clients.mean(partial(changes, keep=keep), everyone, *point, *before, draw=self._draw())
+        news = clients.mean(partial(increments, keep=keep), everyone, *point, *before, draw=self._draw())
         d = [new + keep * old for new, old in zip(news, d, strict=True)]
-        beta = self.lower_step_size(clients)
-        kernel = partial(recursive_steps, steps=(self.step_size(clients), beta, beta))
-        cohort = clients.knowing(clients.sample(), *point)  # as everyone was just told
+        beta = self.lower_step_size(clients.now)
+        kernel = partial(recursive_steps, steps=(self.step_size(clients.now), beta, beta))
+        cohort = clients.knowing(clients.sample(), *point)  # which everyone was just told
         x, y, v = clients.mean(kernel, cohort, *point, *d, draw=self._draw(self.local_steps - 1))
         momenta = {f"d_{name}": value for name, value in zip(NAMES, d, strict=True)}
         return {"x": x, "y": y, "v": v, **{f"{name}_before": state[name] for name in NAMES}, **momenta}
@@ -80,9 +84,9 @@ class FedMSA:
     def _draw(self, count: int | None = None) -> tuple[Draw, Draw]:
         return Draw("validation", self.batch_size, count), Draw("train", self.batch_size, count)
 
-    def _warmed_up(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        x, y, v, beta = state["x"], state["y"], state["v"], self.lower_step_size(clients)
-        y = self.warm_up.solve(clients, x, y)
+    def _warmed_up(self, clients: Clients, state: State) -> State:
+        x, y, v, beta = state["x"], state["y"], state["v"], self.lower_step_size(clients.now)
+        y, _ = self.warm_up.solve(clients, x, y, {})
         for _ in range(self.terms):
             v = v + beta * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=self._draw())
         return {**state, "y": y, "v": v}

@@ -2,15 +2,15 @@
 
 from typing import ClassVar, Literal
 
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.hypergradients.ihgp import IHGP
-from fedmbo_ray.lower.fedavg import FedAvg
-from fedmbo_ray.lower.fedsvrg import FedSVRG
-from fedmbo_ray.outer import FedOut
-from fedmbo_ray.registry import settings
-from fedmbo_ray.schedules import Constant, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import settings
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration
+from fedmbo_ray.methods.hypergradients.ihgp import IHGP
+from fedmbo_ray.methods.lower.fedavg import FedAvg
+from fedmbo_ray.methods.lower.fedsvrg import FedSVRG
+from fedmbo_ray.methods.outer import FedOut
+from fedmbo_ray.methods.schedules import Constant, StepSize
 
 
 @settings

@@ -1,21 +1,25 @@
 """LFedNest and LFedNest_SVRG (Tarzanagh et al. 2022): FedNest with fully local hypergradients."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.hypergradients.local_neumann import local_draws, local_hypergradient, local_samples
-from fedmbo_ray.lower.fedavg import FedAvg
-from fedmbo_ray.lower.fedsvrg import FedSVRG
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import Constant, StepSize
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.methods.hypergradients.local_neumann import LocalDraws, local_draws, local_hypergradient, local_samples
+from fedmbo_ray.methods.lower.fedavg import FedAvg
+from fedmbo_ray.methods.lower.fedsvrg import FedSVRG
+from fedmbo_ray.methods.schedules import Constant, StepSize
+from fedmbo_ray.problems.base import Problem
 
 
-def local_x_steps(problem: Any, batches: Any, x: Tensor, y: Tensor, smoothness: Tensor, step_size: float) -> Tensor:
+def local_x_steps(
+    problem: Problem, batches: LocalDraws, x: Tensor, y: Tensor, smoothness: Tensor, step_size: float
+) -> Tensor:
     """x_i ← x_i − α(∇_x f_i − ∇²_xy g_i v_i), v_i by client i's own Neumann sum at (x_i, y)."""
     for samples in local_samples(batches):
         x = x - step_size * local_hypergradient(problem, samples, x, y, smoothness, "sum")
@@ -43,14 +47,14 @@ class LFedNest:
     batch_size: Count = 32
     smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "smoothness": unmeasured(y)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         x, y = state["x"], state["y"]
-        y = self.lower.solve(clients, x, y)
-        smoothness = self.smoothness(clients, x, y, state["smoothness"])
-        kernel = partial(local_x_steps, step_size=self.step_size(clients))
+        y, _ = self.lower.solve(clients, x, y, {})
+        smoothness = self.smoothness(clients, x, y, state["smoothness"], self.batch_size)
+        kernel = partial(local_x_steps, step_size=self.step_size(clients.now))
         draw = local_draws(self.terms, self.batch_size, self.local_steps)
         x = clients.mean(kernel, clients.sample(), x, y, smoothness, draw=draw)
         return {"x": x, "y": y, "smoothness": smoothness}

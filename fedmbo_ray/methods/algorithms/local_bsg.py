@@ -1,22 +1,34 @@
 """LocalBSGM and LocalBSGVRM (Gao 2022): local momentum steps along fully local hypergradients."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.hypergradients.local_neumann import Series, local_draws, local_hypergradient, local_samples
-from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import Count, NonNegative, settings
-from fedmbo_ray.schedules import Constant, Decay, StepSize, weight
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, NonNegative, settings
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.rounds import Round
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.methods.hypergradients.local_neumann import (
+    LocalDraws,
+    LocalSamples,
+    NeumannForm,
+    local_draws,
+    local_hypergradient,
+    local_samples,
+)
+from fedmbo_ray.methods.schedules import Constant, Decay, StepSize, momentum_weight
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Kernel, grad_y_lower
+
+Levels = tuple[float, float]  # numbers for the upper level, and for the lower one
 
 
-def directions(
-    problem: Any, samples: Any, x: Tensor, y: Tensor, smoothness: Tensor, series: Series
+def local_directions(
+    problem: Problem, samples: LocalSamples, x: Tensor, y: Tensor, smoothness: Tensor, series: NeumannForm
 ) -> tuple[Tensor, Tensor]:
     """The local hypergradient and ∇_y g_i on the samples of one step; the last training batch is for ∇_y g_i."""
     validation, train, J = samples
@@ -25,58 +37,41 @@ def directions(
 
 
 def first_directions(
-    problem: Any, batches: Any, x: Tensor, y: Tensor, smoothness: Tensor, series: Series
+    problem: Problem, batches: LocalDraws, x: Tensor, y: Tensor, smoothness: Tensor, series: NeumannForm
 ) -> tuple[Tensor, Tensor]:
     """The momenta to start with."""
-    return directions(problem, next(local_samples(batches)), x, y, smoothness, series)
+    return local_directions(problem, next(local_samples(batches)), x, y, smoothness, series)
 
 
 def momentum_steps(
-    problem: Any, batches: Any, *point: Tensor, steps: Any, weights: Any, series: Series
+    problem: Problem, batches: LocalDraws, *point: Tensor, steps: Levels, weights: Levels, series: NeumannForm
 ) -> tuple[Tensor, ...]:
     """u_i ← (1 − aη)u_i + aη Ĥ_i, w_i ← (1 − bη)w_i + bη ∇_y g_i, then a step along both, τ times."""
     x, y, u, w, smoothness = point
     for samples in local_samples(batches):
-        H, G = directions(problem, samples, x, y, smoothness, series)
+        H, G = local_directions(problem, samples, x, y, smoothness, series)
         u, w = u + weights[0] * (H - u), w + weights[1] * (G - w)
         x, y = x - steps[0] * u, y - steps[1] * w
     return x, y, u, w
 
 
 def storm_steps(
-    problem: Any, batches: Any, *point: Tensor, steps: Any, weights: Any, series: Series
+    problem: Problem,
+    batches: LocalDraws,
+    *point: Tensor,
+    steps: Levels | tuple[Tensor, Tensor],
+    weights: Levels,
+    series: NeumannForm,
 ) -> tuple[Tensor, ...]:
     """A step along both momenta, then u_i ← Ĥ_i(new) + (1 − aη²)(u_i − Ĥ_i(old)) on the same samples, w_i likewise."""
     x, y, u, w, smoothness = point
     for samples in local_samples(batches):
-        before = directions(problem, samples, x, y, smoothness, series)
+        before = local_directions(problem, samples, x, y, smoothness, series)
         x, y = x - steps[0] * u, y - steps[1] * w
-        after = directions(problem, samples, x, y, smoothness, series)
+        after = local_directions(problem, samples, x, y, smoothness, series)
         u = after[0] + (1 - weights[0]) * (u - before[0])
         w = after[1] + (1 - weights[1]) * (w - before[1])
     return x, y, u, w
-
-
-def first_momenta(method: Any, clients: Clients, *point: Tensor) -> Any:
-    """ū and w̄ at the starting point, in a communication of their own."""
-    draw = local_draws(method.terms, method.batch_size, more=1)
-    kernel = partial(first_directions, series=method.series)
-    return clients.mean(kernel, clients.everyone(), *point, draw=draw)
-
-
-def local_steps(method: Any, clients: Clients) -> tuple[float, float]:
-    """ηγ_x and ηγ_y."""
-    eta = method.rate(clients)
-    return eta * method.step_size(clients), eta * method.lower_step_size(clients)
-
-
-def storm_weights(method: Any, clients: Clients) -> tuple[float, float]:
-    eta = method.rate(clients)
-    return weight(method.momentum, eta * eta), weight(method.lower_momentum, eta * eta)
-
-
-def start(x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    return {"x": x, "y": y, "u": torch.zeros_like(x), "w": torch.zeros_like(y), "smoothness": unmeasured(y)}
 
 
 @settings
@@ -105,28 +100,37 @@ class LocalBSGM:
     terms: Count = 5  # N
     batch_size: Count = 32
     smoothness: NeumannScale = PowerIteration(every=5)  # ℓ
-    series: Series = "term"
+    series: NeumannForm = "term"
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
-        return start(x, y)
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
+        return {"x": x, "y": y, "u": torch.zeros_like(x), "w": torch.zeros_like(y), "smoothness": unmeasured(y)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         x, y, u, w = (state[name] for name in ("x", "y", "u", "w"))
-        smoothness = self.smoothness(clients, x, y, state["smoothness"])
+        smoothness = self.smoothness(clients, x, y, state["smoothness"], self.batch_size)
         if clients.round == 0:
-            u, w = first_momenta(self, clients, x, y, smoothness)
+            u, w = self.first_momenta(clients, x, y, smoothness)
         draw = local_draws(self.terms, self.batch_size, self.local_steps, more=1)
-        x, y, u, w = clients.mean(self._kernel(clients), clients.everyone(), x, y, u, w, smoothness, draw=draw)
+        x, y, u, w = clients.mean(self.kernel(clients.now), clients.everyone(), x, y, u, w, smoothness, draw=draw)
         return {"x": x, "y": y, "u": u, "w": w, "smoothness": smoothness}
 
-    def _kernel(self, clients: Clients) -> Any:
-        steps, weights = local_steps(self, clients), self.weights(clients)
-        return partial(momentum_steps, steps=steps, weights=weights, series=self.series)
+    def first_momenta(self, clients: Clients, *point: Tensor) -> tuple[Tensor, Tensor]:
+        """ū and w̄ at the starting point, in a communication of their own."""
+        draw = local_draws(self.terms, self.batch_size, more=1)
+        return clients.mean(partial(first_directions, series=self.series), clients.everyone(), *point, draw=draw)
 
-    def weights(self, clients: Clients) -> tuple[float, float]:
+    def kernel(self, now: Round) -> Kernel:
+        return partial(momentum_steps, steps=self.step_sizes(now), weights=self.weights(now), series=self.series)
+
+    def step_sizes(self, now: Round) -> Levels:
+        """ηγ_x and ηγ_y."""
+        eta = self.rate(now)
+        return eta * self.step_size(now), eta * self.lower_step_size(now)
+
+    def weights(self, now: Round) -> Levels:
         """aη and bη."""
-        eta = self.rate(clients)
-        return weight(self.momentum, eta), weight(self.lower_momentum, eta)
+        eta = self.rate(now)
+        return momentum_weight(self.momentum, eta), momentum_weight(self.lower_momentum, eta)
 
 
 @settings
@@ -140,10 +144,10 @@ class LocalBSGVRM(LocalBSGM):
 
     rate: StepSize = Decay(initial=0.5, power=1 / 3, offset=100.0)  # η
 
-    def _kernel(self, clients: Clients) -> Any:
-        steps, weights = local_steps(self, clients), self.weights(clients)
-        return partial(storm_steps, steps=steps, weights=weights, series=self.series)
+    def kernel(self, now: Round) -> Kernel:
+        return partial(storm_steps, steps=self.step_sizes(now), weights=self.weights(now), series=self.series)
 
-    def weights(self, clients: Clients) -> tuple[float, float]:
+    def weights(self, now: Round) -> Levels:
         """aη² and bη²."""
-        return storm_weights(self, clients)
+        eta = self.rate(now)
+        return momentum_weight(self.momentum, eta * eta), momentum_weight(self.lower_momentum, eta * eta)

@@ -5,18 +5,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedmbo_ray import memory
-from fedmbo_ray.cards import OURS, Card
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.hypergradients import Hypergradient
-from fedmbo_ray.hypergradients.phe import PHE
-from fedmbo_ray.lower import Lower
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
-from fedmbo_ray.registry import settings
-from fedmbo_ray.schedules import Constant
-from fedmbo_ray.smoothness import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.core.cards import OURS, Card
+from fedmbo_ray.core.settings import settings
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State, kept_at_first
+from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration, unmeasured
+from fedmbo_ray.methods.hypergradients import Hypergradient
+from fedmbo_ray.methods.hypergradients.phe import PHE
+from fedmbo_ray.methods.lower import Lower
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.methods.schedules import Constant
 
-State = dict[str, Tensor]
 MOST_SHOWN = 16  # coordinates of a mean that are recorded one by one
 
 
@@ -37,9 +36,9 @@ class HypergradientDraws:
 
     def round(self, clients: Clients, state: State) -> State:
         x, y = state["x"], state["y"]
-        smoothness = self.smoothness(clients, x, y, state["smoothness"])
-        kept = memory.start(self.hypergradient, "hypergradient", y, clients.num_clients)
-        h, _ = memory.call(self.hypergradient.estimate, "hypergradient", kept, clients, x, y, smoothness)
+        smoothness = self.smoothness(clients, x, y, state["smoothness"], self.hypergradient.batch_size)
+        kept = kept_at_first(self.hypergradient, x, y, clients.num_clients)
+        h, _ = self.hypergradient.estimate(clients, x, y, smoothness, kept)
         return {"x": x, "y": y, "smoothness": smoothness, **one_more(state, h, clients.round)}
 
     def figures(self, state: State, rounds: int) -> dict[str, float]:
@@ -66,8 +65,7 @@ class LowerDraws:
 
     def round(self, clients: Clients, state: State) -> State:
         x, y = state["x"], state["y"]
-        kept = memory.start(self.lower, "lower", y, clients.num_clients)
-        solved, _ = memory.call(self.lower.solve, "lower", kept, clients, x, y)
+        solved, _ = self.lower.solve(clients, x, y, kept_at_first(self.lower, x, y, clients.num_clients))
         return {"x": x, "y": y, **one_more(state, solved - y, clients.round)}
 
     def figures(self, state: State, rounds: int) -> dict[str, float]:

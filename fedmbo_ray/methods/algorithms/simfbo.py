@@ -1,39 +1,42 @@
 """SimFBO, ShroFBO (Yang, Xiao, Ji 2023) and MemFBO (Yang, Xiao, Ma, Ji 2025): one communication per round."""
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.algorithms.point import Point, ascent, directions, moved, projected
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_y_lower, grads_lower, grads_upper
-from fedmbo_ray.registry import Count, Positive, settings
-from fedmbo_ray.schedules import Constant, LocalSteps, StepSize, StepsPerClient
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, Positive, settings
+from fedmbo_ray.data.batches import Draw, Samples, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.algorithms.point import ascent, directions, moved, projected
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import Constant, LocalSteps, StepSize, StepsPerClient
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import Pair, Vectors, grad_y_lower, grads_lower, grads_upper
+
+StepDraws = tuple[Samples, Samples, Tensor]  # validation and training batches for τ_i local steps, and τ_i
+Directions = Callable[..., Vectors]  # of a problem, a pair of batches and a point
 
 
-def local_sums(problem: Any, batches: Any, *point: Tensor, steps: Any, directions: Any = directions) -> Point:
-    """The sums Q_x, Q_y, Q_v of the directions that τ_i local steps take, and τ_i. A slot that is done waits."""
-    *samples, tau = batches
+def local_sums(
+    problem: Problem, batches: StepDraws, *point: Tensor, steps: Sequence[float], along: Directions = directions
+) -> Vectors:
+    """What SimFBO's client uploads: the sums Q_x, Q_y, Q_v of the directions that τ_i steps take. Who is done waits."""
+    validation, train, tau = batches
     Q = tuple(torch.zeros_like(part) for part in point)
-    for t, batch in enumerate(unstack(tuple(samples))):
-        D = directions(problem, batch, *moved(point, Q, steps))
+    for t, batch in enumerate(unstack((validation, train))):
+        D = along(problem, batch, *moved(point, Q, steps))
         Q = tuple(total + (t < tau) * each for total, each in zip(Q, D, strict=True))
-    return *Q, tau.to(point[0].dtype)
+    return Q
 
 
-def sums(*args: Any, **kwargs: Any) -> Point:
-    """What SimFBO's client uploads: Q_x, Q_y, Q_v."""
-    return local_sums(*args, **kwargs)[:3]
-
-
-def means(*args: Any, **kwargs: Any) -> Point:
+def local_means(problem: Problem, batches: StepDraws, *point: Tensor, steps: Sequence[float]) -> Vectors:
     """What ShroFBO's client uploads: Q_x/τ_i, Q_y/τ_i, Q_v/τ_i, τ_i."""
-    *Q, tau = local_sums(*args, **kwargs)
-    return *(total / tau for total in Q), tau
+    tau = batches[2].to(point[0].dtype)
+    return *(total / tau for total in local_sums(problem, batches, *point, steps=steps)), tau
 
 
 @settings
@@ -60,24 +63,26 @@ class SimFBO:
     radius: Positive | None = None  # r
     batch_size: Count = 32
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "v": torch.zeros_like(y)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        return self._moved(clients, state, self._communicate(clients, state, sums))
+    def round(self, clients: Clients, state: State) -> State:
+        return self._moved(clients, state, self._communicate(clients, state, local_sums))
 
-    def _communicate(self, clients: Clients, state: dict[str, Tensor], kernel: Any, **options: Any) -> Any:
+    def _communicate(self, clients: Clients, state: State, kernel: Callable[..., Vectors]) -> Vectors:
         """The mean over a cohort of what its clients upload."""
         sizes = (self.local_step_size, self.local_lower_step_size, self.local_system_step_size)
         tau = self.local_steps.of(clients)
         draw = (Draw("validation", self.batch_size, tau), Draw("train", self.batch_size, tau), tau)
-        kernel = partial(kernel, steps=tuple(size(clients) for size in sizes), **options)
-        return clients.mean(kernel, clients.sample(), state["x"], state["y"], state["v"], draw=draw)
+        steps = tuple(size(clients.now) for size in sizes)
+        return clients.mean(
+            partial(kernel, steps=steps), clients.sample(), state["x"], state["y"], state["v"], draw=draw
+        )
 
-    def _moved(self, clients: Clients, state: dict[str, Tensor], Q: Any) -> dict[str, Tensor]:
+    def _moved(self, clients: Clients, state: State, Q: Iterable[Tensor]) -> State:
         """The server's step."""
         sizes = (self.step_size, self.lower_step_size, self.system_step_size)
-        x, y, v = moved((state["x"], state["y"], state["v"]), Q, [size(clients) for size in sizes])
+        x, y, v = moved((state["x"], state["y"], state["v"]), Q, [size(clients.now) for size in sizes])
         return {"x": x, "y": y, "v": projected(v, self.radius)}
 
 
@@ -94,12 +99,12 @@ class ShroFBO(SimFBO):
 
     local_steps: StepsPerClient = LocalSteps(1, 7)
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        *Q, rho = self._communicate(clients, state, means)
+    def round(self, clients: Clients, state: State) -> State:
+        *Q, rho = self._communicate(clients, state, local_means)
         return self._moved(clients, state, [rho * mean for mean in Q])
 
 
-def finite_differences(problem: Any, batch: Any, x: Tensor, y: Tensor, v: Tensor, difference: float) -> Point:
+def finite_differences(problem: Problem, batch: Pair, x: Tensor, y: Tensor, v: Tensor, difference: float) -> Vectors:
     """The directions from first derivatives alone: ∇²g v ≈ [∇g(x, y + δv) − ∇g(x, y − δv)]/(2δ)."""
     validation, train = batch
     above, below = (grads_lower(problem, train, x, y + sign * difference * v) for sign in (1, -1))
@@ -115,11 +120,10 @@ class MemFBO(SimFBO):
     Reconstructed; not checked against the paper's text.
     """
 
-    card: ClassVar[Card] = SimFBO.card._replace(paper="Yang, Xiao, Ma, Ji 2025 (MemFBO)")
-    first_order: ClassVar[bool] = True
+    card: ClassVar[Card] = SimFBO.card._replace(paper="Yang, Xiao, Ma, Ji 2025 (MemFBO)", first_order=True)
 
     difference: Positive = 0.01  # δ
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        differences = partial(finite_differences, difference=self.difference)
-        return self._moved(clients, state, self._communicate(clients, state, sums, directions=differences))
+    def round(self, clients: Clients, state: State) -> State:
+        kernel = partial(local_sums, along=partial(finite_differences, difference=self.difference))
+        return self._moved(clients, state, self._communicate(clients, state, kernel))

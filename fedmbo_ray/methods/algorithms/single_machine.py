@@ -5,18 +5,18 @@ Where every oracle may be replaced by its mean over a cohort, they run with more
 
 from typing import ClassVar
 
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.algorithms.local_bsg import LocalBSGVRM
-from fedmbo_ray.algorithms.soba import DSOBA
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.hypergradients.ihgp import IHGP
-from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
-from fedmbo_ray.hypergradients.linear_sgd import LinearSGD
-from fedmbo_ray.hypergradients.local_neumann import Series
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import Constant, Decay, StepSize
-from fedmbo_ray.smoothness import Given, NeumannScale, PowerIteration
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.methods.algorithms.local_bsg import LocalBSGVRM
+from fedmbo_ray.methods.algorithms.soba import DSOBA
+from fedmbo_ray.methods.curvature import Given, NeumannScale, PowerIteration
+from fedmbo_ray.methods.hypergradients.ihgp import IHGP
+from fedmbo_ray.methods.hypergradients.ihgp_sum import IHGPSum
+from fedmbo_ray.methods.hypergradients.linear_sgd import LinearSGD
+from fedmbo_ray.methods.hypergradients.local_neumann import NeumannForm
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.methods.schedules import Constant, Decay, StepSize
 
 RANDOM_TERM = Cost("T + 2 + D", "(T + 1)*(p + q) + (1 + D)*(p + 2*q)", "T*q + (1 + D)*q + p")
 
@@ -112,4 +112,4 @@ class MRBO(LocalBSGVRM):
     local_steps: Count = 1
     terms: Count = 11
     batch_size: Count = 64
-    series: Series = "sum"
+    series: NeumannForm = "sum"

@@ -6,13 +6,15 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from fedmbo_ray.algorithms.point import Point, ascent, moved
-from fedmbo_ray.cards import OURS, RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grads_lagrangian
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import Constant, StepSize
+from fedmbo_ray.core.cards import OURS, RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.rounds import Round
+from fedmbo_ray.methods.algorithms.point import ascent, moved
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import Constant, StepSize
+from fedmbo_ray.problems.oracles import Vectors, grads_lagrangian
 
 
 @settings
@@ -32,20 +34,20 @@ class DSOBA:
     system_step_size: StepSize = Constant(0.1)  # ρ
     batch_size: Count = 32
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "v": torch.zeros_like(y)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         point = (state["x"], state["y"], state["v"])
-        x, y, v = moved(point, self._directions(clients, point), self._steps(clients))
+        x, y, v = moved(point, self._directions(clients, point), self._steps(clients.now))
         return {"x": x, "y": y, "v": v}
 
-    def _directions(self, clients: Clients, point: Point) -> Point:
+    def _directions(self, clients: Clients, point: Vectors) -> Vectors:
         draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
         return ascent(*clients.mean(grads_lagrangian, clients.sample(), *point, draw=draw))
 
-    def _steps(self, clients: Clients) -> tuple[float, ...]:
-        return self.step_size(clients), self.lower_step_size(clients), self.system_step_size(clients)
+    def _steps(self, now: Round) -> tuple[float, ...]:
+        return self.step_size(now), self.lower_step_size(now), self.system_step_size(now)
 
 
 @settings
@@ -59,12 +61,12 @@ class MASOBA(DSOBA):
 
     averaging: Annotated[float, Gt(0), Le(1)] = 0.2  # θ; 1 is D-SOBA
 
-    def init(self, x: Tensor, y: Tensor, num_clients: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"x": x, "y": y, "v": torch.zeros_like(y), "h": torch.zeros_like(x)}
 
-    def round(self, clients: Clients, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def round(self, clients: Clients, state: State) -> State:
         point = (state["x"], state["y"], state["v"])
         d_x, *others = self._directions(clients, point)
         h = (1 - self.averaging) * state["h"] + self.averaging * d_x
-        x, y, v = moved(point, (h, *others), self._steps(clients))
+        x, y, v = moved(point, (h, *others), self._steps(clients.now))
         return {"x": x, "y": y, "v": v, "h": h}

@@ -1,27 +1,22 @@
-"""Hypergradient estimators by the name a config gives them; each has ``estimate(clients, x, y, ℓ) -> h``."""
+"""Hypergradient estimators by the name a config gives them."""
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated
 
-from fedmbo_ray.hypergradients.exact import Exact
-from fedmbo_ray.hypergradients.ihgp import IHGP
-from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
-from fedmbo_ray.hypergradients.linear_sgd import LinearSGD
-from fedmbo_ray.hypergradients.local_neumann import LocalNeumann
-from fedmbo_ray.hypergradients.phe import PHE
-from fedmbo_ray.hypergradients.phe_sum import PHESum
-from fedmbo_ray.registry import Component, Registry
-
-
-class HypergradientEstimator(Protocol):
-    def estimate(self, *args: Any, **kwargs: Any) -> Any:
-        """estimate(clients, x, y, ℓ) of ∇_x f − ∇²_xy g [∇²_yy g]⁻¹ ∇_y f at (x, y); see memory.py, too."""
-        ...
-
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.methods.base import HypergradientEstimator
+from fedmbo_ray.methods.hypergradients.exact import Exact
+from fedmbo_ray.methods.hypergradients.ihgp import IHGP
+from fedmbo_ray.methods.hypergradients.ihgp_sum import IHGPSum
+from fedmbo_ray.methods.hypergradients.linear_sgd import LinearSGD
+from fedmbo_ray.methods.hypergradients.local_neumann import LocalNeumann
+from fedmbo_ray.methods.hypergradients.phe import PHE
+from fedmbo_ray.methods.hypergradients.phe_sum import PHESum
 
 HYPERGRADIENTS = Registry(
     "hypergradient estimator",
     "hypergradients",
-    ("estimate",),
+    HypergradientEstimator,
     {
         "phe": PHE,
         "phe_sum": PHESum,

@@ -4,11 +4,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import STANDARD, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import Count, Positive, settings
+from fedmbo_ray.core.cards import STANDARD, Card, Cost
+from fedmbo_ray.core.settings import Count, Positive, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.problems.oracles import grad_x_through, grad_y_upper, hessian_yy
 
 
 @settings
@@ -22,10 +23,12 @@ class Exact:
         participation="half",
     )
 
+    batch_size: ClassVar[None] = None  # it takes all data
+
     tolerance: Positive = 1e-8  # of the residual, relative to ‖∇_y f‖
     iterations: Count = 1000  # at most
 
-    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         everyone, validation, train = clients.everyone(), Draw("validation", None), Draw("train", None)
         b = clients.mean(grad_y_upper, everyone, x, y, draw=validation)
         v, r = b * 0, b
@@ -37,4 +40,4 @@ class Exact:
             a = r @ r / (p @ Hp)
             v, old, r = v + a * p, r, r - a * Hp
             p = r + (r @ r) / (old @ old) * p
-        return clients.mean(grad_x_through, everyone, x, y, v, draw=(validation, train))
+        return clients.mean(grad_x_through, everyone, x, y, v, draw=(validation, train)), kept

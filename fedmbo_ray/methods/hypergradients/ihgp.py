@@ -4,11 +4,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import PAPER, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import Count, settings
+from fedmbo_ray.core.cards import PAPER, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.problems.oracles import grad_x_through, grad_y_upper, hessian_yy
 
 
 @settings
@@ -29,10 +30,10 @@ class IHGP:
     terms: Count  # N
     batch_size: Count
 
-    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         depth = int(clients.rng.integers(self.terms))  # N'
         p = self.terms / smoothness * clients.mean(grad_y_upper, clients.sample(), x, y, draw=validation)
         for _ in range(depth):
             p = p - clients.mean(hessian_yy, clients.sample(), x, y, p, draw=train) / smoothness
-        return clients.mean(grad_x_through, clients.sample(), x, y, p, draw=(validation, train))
+        return clients.mean(grad_x_through, clients.sample(), x, y, p, draw=(validation, train)), kept

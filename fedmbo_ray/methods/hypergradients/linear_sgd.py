@@ -5,13 +5,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.memory import Memory
-from fedmbo_ray.oracles import grad_x_through, grad_y_through
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import StepSize
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import StepSize
+from fedmbo_ray.problems.oracles import grad_x_through, grad_y_through
 
 
 @settings
@@ -27,14 +27,12 @@ class LinearSGD:
     step_size: StepSize  # ρ
     batch_size: Count
 
-    def memory(self, y: Tensor, num_clients: int) -> Memory:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"v": torch.zeros_like(y)}
 
-    def estimate(
-        self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, memory: Memory
-    ) -> tuple[Tensor, Memory]:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
-        v = memory["v"]
+        v = kept["v"]
         for _ in range(self.steps):
-            v = v + self.step_size(clients) * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=draw)
+            v = v + self.step_size(clients.now) * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=draw)
         return clients.mean(grad_x_through, clients.sample(), x, y, v, draw=draw), {"v": v}

@@ -2,21 +2,27 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw, Integers, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import Count, settings
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw, Integers, Samples, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import grad_x_through, grad_y_upper, hessian_yy
 
-Series = Literal["sum", "term"]
+NeumannForm = Literal["sum", "term"]
+LocalDraws = tuple[Samples, Samples, Tensor]  # of several local hypergradients: validation batches, training ones, J
+LocalSamples = tuple[Samples, list[Samples], Tensor]  # of one of them: a validation batch, N for training, J
 
 
-def local_hypergradient(problem: Any, samples: Any, x: Tensor, y: Tensor, smoothness: Tensor, series: Series) -> Tensor:
+def local_hypergradient(
+    problem: Problem, samples: LocalSamples, x: Tensor, y: Tensor, smoothness: Tensor, series: NeumannForm
+) -> Tensor:
     """∇_x f_i − ∇²_xy g_i v_i with client i's own v_i ≈ [∇²_yy g_i]⁻¹ ∇_y f_i.
 
     sum:  v_i = (1/ℓ) Σ_{j<N} (I − ∇²_yy g_i/ℓ)^j ∇_y f_i
@@ -40,15 +46,17 @@ def local_draws(terms: int, batch_size: int, count: int = 1, more: int = 0) -> t
     return validation, train, Integers(terms, count)
 
 
-def local_samples(batches: Any) -> Iterator[tuple[Any, list[Any], Tensor]]:
-    """The samples of one local hypergradient after the other: a validation batch, training batches, J."""
-    validations, trains, depths = (list(unstack(part)) for part in batches)
+def local_samples(batches: LocalDraws) -> Iterator[LocalSamples]:
+    """The samples of one local hypergradient after the other."""
+    validations, trains, depths = list(unstack(batches[0])), list(unstack(batches[1])), list(unstack(batches[2]))
     width = len(trains) // len(depths)
     for k, (validation, J) in enumerate(zip(validations, depths, strict=True)):
         yield validation, trains[k * width : (k + 1) * width], J
 
 
-def one_hypergradient(problem: Any, batches: Any, x: Tensor, y: Tensor, smoothness: Tensor, series: Series) -> Tensor:
+def one_hypergradient(
+    problem: Problem, batches: LocalDraws, x: Tensor, y: Tensor, smoothness: Tensor, series: NeumannForm
+) -> Tensor:
     return local_hypergradient(problem, next(local_samples(batches)), x, y, smoothness, series)
 
 
@@ -65,9 +73,9 @@ class LocalNeumann:
 
     terms: Count  # N
     batch_size: Count
-    series: Series = "sum"
+    series: NeumannForm = "sum"
 
-    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         kernel = partial(one_hypergradient, series=self.series)
         draw = local_draws(self.terms, self.batch_size)
-        return clients.mean(kernel, clients.sample(), x, y, smoothness, draw=draw)
+        return clients.mean(kernel, clients.sample(), x, y, smoothness, draw=draw), kept

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import PAPER, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_x_through, grad_y_upper, hessian_yy
-from fedmbo_ray.registry import Count, settings
+from fedmbo_ray.core.cards import PAPER, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.problems.oracles import grad_x_through, grad_y_upper, hessian_yy
 
 
 @settings
@@ -30,12 +31,13 @@ class PHE:
         "Huang, Zhang, Ji 2023 (FedMBO)",
         PAPER,
         Cost("2 + D_max", "p + q + (1 + D_mean)*(p + 2*q)", "(1 + D_mean)*q + p"),
+        relay=True,
     )
 
     terms: Count  # N
     batch_size: Count
 
-    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor) -> Tensor:
+    def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         p = self.terms / smoothness * clients.map(grad_y_upper, clients.sample(), x, y, draw=validation)
         depth = clients.rng.integers(self.terms, size=len(p))  # N_i
@@ -50,4 +52,4 @@ class PHE:
             depth[lost] = -1
         cohort = clients.sample(int((depth >= 0).sum()))
         p = p[depth >= 0][: len(cohort)]
-        return clients.mean(grad_x_through, cohort, x, y, each=p, draw=(validation, train))
+        return clients.mean(grad_x_through, cohort, x, y, each=p, draw=(validation, train)), kept

@@ -1,27 +1,22 @@
-"""Lower-level solvers by the name a config gives them; each has ``solve(clients, x, y) -> y⁺``."""
+"""Lower-level solvers by the name a config gives them."""
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated
 
-from fedmbo_ray.lower.accelerated_sgd import AcceleratedSGD
-from fedmbo_ray.lower.fedavg import FedAvg
-from fedmbo_ray.lower.fedlin import FedLin
-from fedmbo_ray.lower.fedsvrg import FedSVRG
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
-from fedmbo_ray.lower.proxskip import ProxSkip
-from fedmbo_ray.lower.scaffold import Scaffold
-from fedmbo_ray.registry import Component, Registry
-
-
-class LowerSolver(Protocol):
-    def solve(self, *args: Any, **kwargs: Any) -> Any:
-        """solve(clients, x, y) approximates y*(x), started at y; with memory (see memory.py) it keeps some."""
-        ...
-
+from fedmbo_ray.core.components import Component
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.methods.base import LowerSolver
+from fedmbo_ray.methods.lower.accelerated_sgd import AcceleratedSGD
+from fedmbo_ray.methods.lower.fedavg import FedAvg
+from fedmbo_ray.methods.lower.fedlin import FedLin
+from fedmbo_ray.methods.lower.fedsvrg import FedSVRG
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.methods.lower.proxskip import ProxSkip
+from fedmbo_ray.methods.lower.scaffold import Scaffold
 
 LOWER = Registry(
     "lower solver",
     "lower",
-    ("solve",),
+    LowerSolver,
     {
         "minibatch_sgd": MinibatchSGD,
         "accelerated_sgd": AcceleratedSGD,

@@ -4,11 +4,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import Count, NonNegative, Positive, settings
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, NonNegative, Positive, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.problems.oracles import grad_y_lower
 
 
 @settings
@@ -26,7 +27,7 @@ class AcceleratedSGD:
     damping: Positive  # γ, at least 2ℓ
     batch_size: Count  # S
 
-    def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
+    def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
         mu, draw, average = self.strong_convexity, Draw("train", self.batch_size), y
         for t in range(1, self.steps + 1):
             a, gamma = 2 / (t + 1), 4 * self.damping / (t * (t + 1))
@@ -35,4 +36,4 @@ class AcceleratedSGD:
             G = clients.mean(grad_y_lower, clients.sample(), x, middle, draw=draw)
             y = (a * mu * middle + ((1 - a) * mu + gamma) * y - a * G) / (mu + gamma)
             average = a * y + (1 - a) * average
-        return average
+        return average, kept

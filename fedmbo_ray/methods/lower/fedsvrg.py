@@ -1,19 +1,21 @@
 """FedSVRG, the inner loop of FedNest (FedInn)."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import StepSize
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw, Samples, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import grad_y_lower
 
 
-def local_svrg(problem: Any, batches: Any, x: Tensor, y: Tensor, q: Tensor, step_size: float) -> Tensor:
+def local_svrg(problem: Problem, batches: Samples, x: Tensor, y: Tensor, q: Tensor, step_size: float) -> Tensor:
     """Steps along ∇_y g_i(x, y_i; ζ) − ∇_y g_i(x, y; ζ) + q, the same ζ in both terms."""
     y_i = y
     for batch in unstack(batches):
@@ -37,11 +39,11 @@ class FedSVRG:
     step_size: StepSize  # β
     batch_size: Count  # S
 
-    def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
-        kernel = partial(local_svrg, step_size=self.step_size(clients))
+    def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
+        kernel = partial(local_svrg, step_size=self.step_size(clients.now))
         draw = Draw("train", self.batch_size, count=self.local_steps)
         for _ in range(self.steps):
             cohort = clients.sample()
             q = clients.mean(grad_y_lower, cohort, x, y, draw=Draw("train", None))
             y = clients.mean(kernel, cohort, x, y, q, draw=draw)
-        return y
+        return y, kept

@@ -4,12 +4,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import PAPER, Card, Cost
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import StepSize
+from fedmbo_ray.core.cards import PAPER, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import StepSize
+from fedmbo_ray.problems.oracles import grad_y_lower
 
 
 @settings
@@ -26,9 +27,9 @@ class MinibatchSGD:
     step_size: StepSize  # β
     batch_size: Count  # S
 
-    def solve(self, clients: Clients, x: Tensor, y: Tensor) -> Tensor:
-        beta, draw = self.step_size(clients), Draw("train", self.batch_size)
+    def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
+        beta, draw = self.step_size(clients.now), Draw("train", self.batch_size)
         for _ in range(self.steps):
             G = clients.mean(grad_y_lower, clients.sample(), x, y, draw=draw)
             y = y - beta * G
-        return y
+        return y, kept

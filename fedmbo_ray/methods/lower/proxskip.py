@@ -1,23 +1,24 @@
 """ProxSkip, the inner loop of E-AiPOD: local steps with shifts, averaged at random times."""
 
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from fedmbo_ray.cards import CODE, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.memory import Memory
-from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import Count, settings
-from fedmbo_ray.schedules import StepSize
+from fedmbo_ray.core.cards import CODE, Card, Cost
+from fedmbo_ray.core.settings import Count, settings
+from fedmbo_ray.data.batches import Draw, Samples, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import grad_y_lower
 
 
 def shifted_steps(
-    problem: Any, batches: Any, x: Tensor, y: Tensor, r_i: Tensor, step_size: float, pull: float
+    problem: Problem, batches: Samples, x: Tensor, y: Tensor, r_i: Tensor, step_size: float, pull: float
 ) -> tuple[Tensor, Tensor]:
     """Steps along ∇_y g_i − r_i; uploads y_i, keeps its part of the new shift r_i + (π/β)(ȳ − y_i)."""
     y_i = y
@@ -44,11 +45,11 @@ class ProxSkip:
     step_size: StepSize  # β
     batch_size: Count  # S
 
-    def memory(self, y: Tensor, num_clients: int) -> Memory:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"r": y.new_zeros(num_clients, len(y))}
 
-    def solve(self, clients: Clients, x: Tensor, y: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        beta, r, everyone = self.step_size(clients), memory["r"], clients.everyone()
+    def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
+        beta, r, everyone = self.step_size(clients.now), kept["r"], clients.everyone()
         pull = self.probability / beta
         kernel = partial(shifted_steps, step_size=beta, pull=pull)
         coins = clients.rng.random(self.steps - 1) < self.probability

@@ -1,22 +1,23 @@
 """SCAFFOLD (Karimireddy et al. 2020) on the lower problem."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedmbo_ray.cards import RECONSTRUCTED, Card, Cost
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.memory import Memory
-from fedmbo_ray.oracles import grad_y_lower
-from fedmbo_ray.registry import Count, Positive, settings
-from fedmbo_ray.schedules import StepSize
+from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
+from fedmbo_ray.core.settings import Count, Positive, settings
+from fedmbo_ray.data.batches import Draw, Samples, unstack
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.schedules import StepSize
+from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.oracles import grad_y_lower
 
 
 def corrected_steps(
-    problem: Any, batches: Any, x: Tensor, y: Tensor, c: Tensor, c_i: Tensor, step_size: float
+    problem: Problem, batches: Samples, x: Tensor, y: Tensor, c: Tensor, c_i: Tensor, step_size: float
 ) -> tuple[Tensor, ...]:
     """τ steps along ∇_y g_i − c_i + c; uploads y_i − y and c_i⁺ − c_i, keeps c_i⁺ = c_i − c + (y − y_i)/(τβ)."""
     y_i, steps = y, list(unstack(batches))
@@ -43,13 +44,13 @@ class Scaffold:
     batch_size: Count  # S
     server_step_size: Positive = 1.0  # β_s
 
-    def memory(self, y: Tensor, num_clients: int) -> Memory:
+    def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         return {"c": torch.zeros_like(y), "c_i": y.new_zeros(num_clients, len(y))}
 
-    def solve(self, clients: Clients, x: Tensor, y: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        kernel = partial(corrected_steps, step_size=self.step_size(clients))
+    def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
+        kernel = partial(corrected_steps, step_size=self.step_size(clients.now))
         draw = Draw("train", self.batch_size, count=self.local_steps)
-        c, c_i = memory["c"], memory["c_i"]
+        c, c_i = kept["c"], kept["c_i"]
         for _ in range(self.steps):
             move, _, new = clients.mean(kernel, clients.sample(), x, y, c, own=c_i, draw=draw)
             y = y + self.server_step_size * move

@@ -4,16 +4,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedmbo_ray.cards import OURS, Card, Cost
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.registry import settings
+from fedmbo_ray import Card, Clients, Cost, settings
 
 
 @settings
 class Signed:
-    """x − α·sign(h); α is how far every entry goes, so it must be much smaller than for a plain step."""
+    """x − α·sign(h); every entry moves by α, so α must be much smaller than for a plain step."""
 
-    card: ClassVar[Card] = Card("Bernstein et al. 2018 (signSGD)", OURS, Cost("0", "0", "0"))
+    card: ClassVar[Card] = Card("Bernstein et al. 2018 (signSGD)", "ours", Cost("0", "0", "0"))
 
     def step(self, clients: Clients, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
         return x - step_size * h.sign()

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmbo_ray.registry import settings
+from fedmbo_ray import settings
 
 
 @settings

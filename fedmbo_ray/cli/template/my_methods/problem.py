@@ -2,16 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedmbo_ray.data import Batch, Federated
-from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import settings
+from fedmbo_ray import Batch, Federated, Task, settings
 
 
 @settings
@@ -21,7 +18,7 @@ class PixelRidge:
     start: float = -4.0  # of every entry of x
 
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
-        """`data` is the partitioned data set; a problem that makes its own says ``needs_data: ClassVar = False``."""
+        """`data` is the partitioned data set; a problem without one declares ``needs_data: ClassVar[bool] = False``."""
         assert data is not None
         pixels = math.prod(data.clients.inputs.shape[1:])
         problem = PixelRidgeProblem(pixels, data.num_classes, self.start)
@@ -43,7 +40,7 @@ class PixelRidgeProblem:
         return inputs.flatten(1) @ y.view(self.pixels, self.classes)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        """f_i(x, y; ξ): a mean over the batch, free of randomness and of branching on values."""
+        """f_i(x, y; ξ): a mean over the batch, without randomness or branching on values."""
         return batch.mean(cross_entropy(self.logits(y, batch.inputs), batch.targets, reduction="none"))
 
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
@@ -51,8 +48,9 @@ class PixelRidgeProblem:
         penalty = (x.exp()[:, None] * y.view(self.pixels, self.classes).square()).sum() / 2
         return batch.mean(cross_entropy(self.logits(y, batch.inputs), batch.targets, reduction="none")) + penalty
 
-    def metrics(self, x: Tensor, y: Tensor, test: Any) -> dict[str, float]:
-        """What a record reports, besides the two losses."""
+    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
+        """Figures for the records, besides the two losses."""
+        assert test is not None  # `build` has put it into the task
         logits = self.logits(y, test.inputs)
         return {
             "test_loss": float(cross_entropy(logits, test.targets)),

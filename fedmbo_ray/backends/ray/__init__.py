@@ -1,0 +1,1 @@
+"""Client actors: how they are placed, reached, led and replaced."""

@@ -1,0 +1,1 @@
+"""What a config may say, and how it is read and changed."""

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, files, named components and their settings, random numbers."""

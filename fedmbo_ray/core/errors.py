@@ -1,0 +1,48 @@
+"""The errors that users see, each as one line."""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class ConfigError(Exception):
+    """A config breaks a rule. The message is one line: path, rule, value, choices."""
+
+    def __init__(self, rule: str, *path: str) -> None:
+        super().__init__(rule, *path)
+        self.rule, self.path = rule, path
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path)}: {self.rule}" if self.path else self.rule
+
+
+@contextmanager
+def at(field: str | None) -> Iterator[None]:
+    """In this context, a ConfigError gets `field` in front of its path."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(error.rule, *([field] if field else []), *error.path) from None
+
+
+def choices(wrong: str, known: list[str]) -> str:
+    """The known words as text, after the nearest one if there is one: "did you mean …? known: …"."""
+    near = difflib.get_close_matches(wrong.lower(), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(known)}"
+
+
+class RunFailed(Exception):
+    """A run can't continue: a kernel raised an exception, or processes keep dying. The message says which."""
+
+
+class FolderInUse(Exception):
+    """Another process is using the folder; two runs must not share one."""
+
+
+class FolderDamaged(Exception):
+    """A folder holds files that no run has written; they are left as they are."""
+
+
+class DownloadError(Exception):
+    """A download failed; the message names every source tried and where to put the files by hand."""

@@ -1,0 +1,70 @@
+"""What a whole process shares, changed for a while and put back: environment, signal handlers, hooks, log levels."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+@contextmanager
+def environment_with(values: dict[str, str]) -> Iterator[None]:
+    """Within it, the environment has these variables; afterwards they are what they were before."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        _put_back(before)
+
+
+@contextmanager
+def environment_kept(*beginnings: str) -> Iterator[None]:
+    """Afterwards, variables whose names begin like this are what they were before; others may have been changed."""
+    before: dict[str, str | None] = {**os.environ}
+    try:
+        yield
+    finally:
+        _put_back({key: before.get(key) for key in {**before, **os.environ} if key.startswith(beginnings)})
+
+
+def _put_back(before: dict[str, str | None]) -> None:
+    for key, value in before.items():
+        if value is None:
+            os.environ.pop(key, None)
+        elif os.environ.get(key) != value:
+            os.environ[key] = value
+
+
+@contextmanager
+def handlers_without(package: str) -> Iterator[None]:
+    """Afterwards, signals and errors are handled as before where a package has put handlers of its own in place."""
+    before, hook = {number: signal.getsignal(number) for number in SIGNALS}, sys.excepthook
+    try:
+        yield
+    finally:
+        if _belongs(sys.excepthook, package):
+            sys.excepthook = hook
+        if threading.current_thread() is threading.main_thread():  # no other may, nor could the package have
+            for number, handler in before.items():
+                if handler is not None and _belongs(signal.getsignal(number), package):
+                    signal.signal(number, handler)
+
+
+def _belongs(handler: object, package: str) -> bool:
+    return (getattr(handler, "__module__", None) or "").partition(".")[0] == package
+
+
+@contextmanager
+def log_levels_kept(*names: str) -> Iterator[None]:
+    """Afterwards, these loggers have the levels that they had before."""
+    before = {name: logging.getLogger(name).level for name in names}
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

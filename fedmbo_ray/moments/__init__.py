@@ -1,1 +1,0 @@
-"""What theory predicts on the quadratic: the recursion of second moments, and what it says about a config."""

@@ -1,0 +1,44 @@
+"""A torch module as a function of its parameters, which are one flat vector."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatModule:
+    """A module whose parameters are an argument, x.
+
+    What `functional_call` does, without its price: with a small model it takes longer than the model.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        places: dict[int, list[tuple[dict[str, nn.Parameter | None], str]]] = {
+            id(parameter): [] for parameter in module.parameters()
+        }
+        for owner in module.modules():
+            for name, parameter in owner._parameters.items():
+                if parameter is not None:
+                    places[id(parameter)].append((owner._parameters, name))
+        self.places = list(places.values())  # a tied parameter has several
+        self.shapes = [parameter.shape for parameter in module.parameters()]
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.own = list(module.parameters())
+
+    def __call__(self, x: Tensor, inputs: Tensor) -> Tensor:
+        self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
+        try:
+            return self.module(inputs)
+        finally:
+            self._place(self.own)
+
+    def _place(self, tensors: Iterable[Tensor]) -> None:
+        for places, tensor in zip(self.places, tensors, strict=True):
+            for parameters, name in places:
+                parameters[name] = tensor  # type: ignore[assignment]  # x is no Parameter, and torch does not mind
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """The parameters of a module as one vector."""
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])

@@ -1,0 +1,1 @@
+"""One run: built from its config, looped over rounds, kept in its folder, watched."""

@@ -1,0 +1,69 @@
+"""What a record says about the point that a run has reached."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.methods.base import own_figures
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.runs.state import State
+
+Figures = dict[str, float]
+
+
+class Evaluation:
+    """The figures of points of one task."""
+
+    def __init__(self, config: RunConfig, task: Task) -> None:
+        self.config, self.task = config, task
+
+    def figures(self, state: State, round: int) -> Figures:
+        """Those of the problem and of the algorithm, and losses where the problem gives none."""
+        x, y, algorithm = state["x"], state["y"], self.config.algorithm
+        with torch.no_grad():
+            own = own_figures(algorithm, state, round)
+            exact = self.task.problem.metrics(x, y, self.task.test) | own
+            return exact if "lower_loss" in exact else {**self._losses(x, y), **exact}
+
+    def averaged(self, state: State) -> Figures:
+        """The figures whose means over rounds are recorded, too."""
+        names = self.config.record.averaged
+        if not names:
+            return {}
+        with torch.no_grad():
+            now = self.task.problem.metrics(state["x"], state["y"], self.task.test)
+        unknown = next((name for name in names if name not in now), None)
+        if unknown is not None:
+            raise ConfigError(f"unknown figure {unknown!r}; {choices(unknown, list(now))}", "record", "averaged")
+        return {name: now[name] for name in names}
+
+    def _losses(self, x: Tensor, y: Tensor) -> Figures:
+        """Mean losses on the same samples at every record: equally many of each client, of 1000 clients at most."""
+        clients = np.arange(self.task.data.num_clients)
+        rng = stream(self.config.seed, "evaluation")
+        if len(clients) > 1000:
+            clients = rng.choice(len(clients), size=1000, replace=False)
+        size = math.ceil(self.config.record.loss_samples / len(clients))
+        seeds, cpu = rng.integers(0, 2**64, size=(2, len(clients)), dtype=np.uint64), torch.device("cpu")
+        train = self.task.data.draw(clients, seeds[0], Draw("train", size), cpu)
+        validation = self.task.data.draw(clients, seeds[1], Draw("validation", size), cpu)
+        return {
+            "lower_loss": float(self.task.problem.lower(x, y, train.merged())),
+            "upper_loss": float(self.task.problem.upper(x, y, validation.merged())),
+        }
+
+
+def means(sums: Figures, rounds: int) -> Figures:
+    """Of figures over the points of all rounds so far, that of the record not among them."""
+    return {f"mean_{name}": total / rounds if rounds else math.nan for name, total in sums.items()}
+
+
+def jsonable(figures: Figures) -> dict[str, float | None]:
+    """JSON knows no nan: None stands for what is not finite."""
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}

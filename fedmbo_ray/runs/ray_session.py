@@ -1,0 +1,24 @@
+"""Ray for as long as it is needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedmbo_ray.core.process_state import environment_kept, handlers_without, log_levels_kept
+
+
+@contextmanager
+def ray_session() -> Iterator[None]:
+    """Ray may be started within it; afterwards it is stopped, unless it was there before, and the process is as it was.
+
+    Ray puts variables into the environment, handles SIGTERM and prints errors its own way; Ray Tune handles SIGUSR1.
+    """
+    with environment_kept("RAY_", "PYTHONBREAKPOINT"), handlers_without("ray"):
+        import ray  # takes seconds
+
+        was_there = ray.is_initialized()
+        with log_levels_kept("ray", "ray.tune"):
+            try:
+                yield
+            finally:
+                if not was_there:
+                    ray.shutdown()

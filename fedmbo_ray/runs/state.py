@@ -1,0 +1,35 @@
+"""The state that a run carries from round to round: named tensors, x and y among them."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedmbo_ray.methods.base import State
+
+
+def diverged(state: State, limit: float) -> str | None:
+    """Why a state is no longer worth continuing, None if it is."""
+    for name, value in state.items():
+        size = float(torch.linalg.vector_norm(value, math.inf)) if value.numel() else 0.0
+        if not math.isfinite(size):
+            return f"{name} is not finite"
+        if size > limit and name in ("x", "y"):
+            return f"|{name}| = {size:.3g} exceeds {limit:.3g}"
+    return None
+
+
+def shapes(state: object) -> Mapping[str, object]:
+    """Name, shape and dtype of the tensors in a state; what else it holds, by its type."""
+    entries = state.items() if isinstance(state, dict) else [("state", state)]
+    return {
+        name: (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else type(value).__name__
+        for name, value in entries
+    }
+
+
+def sha256(vector: Tensor) -> str:
+    """The digest of a vector's bytes."""
+    return hashlib.sha256(vector.contiguous().numpy().tobytes()).hexdigest()
