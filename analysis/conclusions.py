@@ -5,7 +5,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from analysis import (
+from fedmbo_ray.analysis.claims import Claim, Table, verdict
+from fedmbo_ray.analysis.figures import (
     clients,
     heterogeneity,
     horizon,
@@ -19,10 +20,10 @@ from analysis import (
     speedup,
     variance,
 )
-from analysis.claims import Claim, Table, verdict
-from analysis.reading import Study
-from analysis.style import save
-from fedmbo_ray.checkpoints import FolderDamaged, write_atomically
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy
+from fedmbo_ray.analysis.style import save, styled
+from fedmbo_ray.core.errors import FolderDamaged
+from fedmbo_ray.core.io import write_atomically
 
 FIGURES: dict[str, list[ModuleType]] = {
     "linear_speedup": [variance, speedup, horizon, rounds, mnist_speedup],
@@ -96,13 +97,13 @@ def read(folder: Path) -> Conclusion:
         ) from None
 
 
-def lacked(study: Study, figure: ModuleType) -> str:
+def lacked(study: RecordedStudy, figure: ModuleType) -> str:
     """Why a figure can't be drawn, empty if it can."""
     endings = getattr(figure, "ENDINGS", ("finished",))
     return "; ".join(filter(None, (study.lacking(sweep, endings) for sweep in figure.SWEEPS)))
 
 
-def conclude(study: Study, folder: Path) -> Conclusion:
+def conclude(study: RecordedStudy, folder: Path) -> Conclusion:
     """Judge a study and draw its figures into a folder, those whose sweeps were run to their end."""
     claims: list[Claim] = []
     captions: dict[str, str] = {}
@@ -113,7 +114,7 @@ def conclude(study: Study, folder: Path) -> Conclusion:
             claims.append(Claim(f"figure {name_of(figure)}", "all of its trials have finished", lacking, "open"))
         else:
             claims += figure.claims(study)
-            save(figure.draw(study), folder, name_of(figure))
+            save(styled(figure.draw)(study), folder, name_of(figure))
             captions[name_of(figure)] = figure.caption(study)
             tables += figure.tables(study) if hasattr(figure, "tables") else []
     tags, points = study.run.tags, {name: len(trials) for name, trials in study.sweeps.items()}

@@ -1,15 +1,14 @@
-"""python -m analysis.curves RUN_FOLDER ... [--out curves.png]: progress of runs against communications."""
+"""What runs have recorded, against communications."""
 
 import os
-import sys
 from pathlib import Path
 
-from analysis.style import COLOURS, drawn, plt
-from fedmbo_ray.checkpoints import Record, RunFolder, write_atomically
-from fedmbo_ray.command import Parser, guarded
-from fedmbo_ray.registry import ConfigError
+from matplotlib.figure import Figure
 
-KINDS = ("png", "svg", "pdf")
+from fedmbo_ray.analysis.style import COLOURS, panels, styled
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.runs.folder import Record, RunFolder
+
 PANELS = {
     "test_error": "test error (1 − accuracy)",
     "hypergradient_norm_sq": "‖∇Φ(x)‖²",
@@ -30,15 +29,16 @@ def read(folder: Path) -> list[Record]:
     ]
 
 
-def draw(runs: dict[str, list[Record]]) -> plt.Figure:
+@styled
+def draw(runs: dict[str, list[Record]]) -> Figure:
     """One panel for each figure that the runs have, one line for each run."""
-    panels = [key for key in PANELS if any(values(run, key) for run in runs.values())]
-    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.2), squeeze=False)
-    for key, axis in zip(panels, axes[0], strict=True):
+    shown = [key for key in PANELS if any(values(run, key) for run in runs.values())]
+    figure, axes = panels(len(shown), height=3.2)
+    for key, axis in zip(shown, axes, strict=True):
         for number, (label, run) in enumerate(runs.items()):
-            shown = [record["communications"] for record in run if record.get(key) is not None]
-            if shown:
-                axis.plot(shown, values(run, key), label=label, color=COLOURS[number % len(COLOURS)])
+            xs = [record["communications"] for record in run if record.get(key) is not None]
+            if xs:
+                axis.plot(xs, values(run, key), label=label, color=COLOURS[number % len(COLOURS)])
         positive = all(value > 0 for run in runs.values() for value in values(run, key))
         axis.set(xlabel="communications", title=PANELS[key], yscale="log" if positive else "linear")
         axis.legend()
@@ -56,28 +56,3 @@ def labels(folders: list[Path]) -> list[str]:
         return names
     top = os.path.commonpath([folder.absolute() for folder in folders])
     return [os.path.relpath(folder.absolute(), top) for folder in folders]
-
-
-def main(words: list[str] | None = None) -> int:
-    parser = Parser("analysis.curves", "Draw what runs have recorded against communications.", "")
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_FOLDER")
-    parser.add_argument(
-        "--out", type=Path, default=Path("curves.png"), help=f"{', '.join(KINDS)} (default: curves.png)"
-    )
-
-    def work() -> int:
-        args = parser.parse_args(words)
-        kind = args.out.suffix.removeprefix(".")
-        if kind not in KINDS:
-            raise ConfigError(f"--out must end in one of {', '.join(KINDS)}, but got {args.out}")
-        runs = dict(zip(labels(args.folders), map(read, args.folders), strict=True))
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out, drawn(draw(runs), kind))
-        print(f"wrote {args.out}")
-        return 0
-
-    return guarded(work, lambda: "")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,16 @@
 """Learning curves of trials: bands over seeds, what is reached for a budget, and orderings tested seed by seed."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from analysis.claims import Claim, judged
-from analysis.reading import Trial, Values
-from analysis.statistics import holm, paired
-from analysis.style import COLOURS, plt
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.mlflow_reader import RecordedTrial, Values
+from fedmbo_ray.analysis.statistics import holm, paired
+from fedmbo_ray.analysis.style import COLOURS, legend_below, panels, styled
 
 GRID = 200
 AXES = {
@@ -31,7 +33,7 @@ class Curves(NamedTuple):
         """What all seeds have spent."""
         return float(min(xs[-1] for xs, _ in self.runs))
 
-    def at(self, budgets: Any) -> Values:
+    def at(self, budgets: float | Values) -> Values:
         """Of every seed, between two records on the line through both."""
         return np.array([np.interp(budgets, xs, ys) for xs, ys in self.runs])
 
@@ -52,11 +54,11 @@ def first(xs: Values, ys: Values, value: float) -> float:
     return float(np.interp(value, ys[i - 1 : i + 1], xs[i - 1 : i + 1]) if i else xs[0])
 
 
-def curves(trial: Trial, x: str, y: str, label: str) -> Curves:
+def curves(trial: RecordedTrial, x: str, y: str, label: str) -> Curves:
     return Curves(label, trial.curves(x, y))
 
 
-def band(axis: plt.Axes, each: Curves, number: int, log: bool = False) -> None:
+def band(axis: Axes, each: Curves, number: int, log: bool = False) -> None:
     """Mean and standard deviation over seeds; on a logarithmic axis from the first record after round 0 on."""
     spaced, start = (np.geomspace, max(xs[1] for xs, _ in each.runs)) if log else (np.linspace, 0.0)
     budgets = spaced(start, each.end, GRID)
@@ -65,6 +67,17 @@ def band(axis: plt.Axes, each: Curves, number: int, log: bool = False) -> None:
     colour, style = COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else "--"
     axis.plot(budgets, mean, color=colour, linestyle=style, label=each.label)
     axis.fill_between(budgets, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+
+
+@styled
+def draw_curves(trials: list[tuple[str, list[tuple[list[float], list[float]]]]], x: str, y: str) -> Figure:
+    """One panel of named trials, each with a curve for every seed."""
+    figure, (axis,) = panels(1)
+    for number, (label, runs) in enumerate(trials):
+        band(axis, Curves(label, [(np.array(xs), np.array(ys)) for xs, ys in runs]), number)
+    axis.set(xlabel=AXES.get(x, x), ylabel=y)
+    legend_below(axis)
+    return figure
 
 
 Statistic = Callable[[Curves], Values]

@@ -3,25 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.tracking.connection import make_client
+from fedmbo_ray.tracking.connection import make_client, require_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
 
 Values = NDArray[np.float64]
-FILE = "sqlite:///"
+Param = Any  # a number or a text: who asks for a parameter knows which
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run of MLflow's, with its last figures."""
 
-    client: Any
-    run: Any
+    client: "MlflowClient"
+    run: "MlflowRun"
 
     @property
     def run_id(self) -> str:
@@ -39,7 +41,7 @@ class Run:
     def parent(self) -> str | None:
         return self.tags.get("mlflow.parentRunId")
 
-    def param(self, path: str) -> Any:
+    def param(self, path: str) -> Param:
         """A number where it is one."""
         text = self.run.data.params[path]
         try:
@@ -56,13 +58,13 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Trial:
+class RecordedTrial:
     """A point, and its run for each seed."""
 
-    run: Run
-    seeds: list[Run]
+    run: RecordedRun
+    seeds: list[RecordedRun]
 
-    def param(self, path: str) -> Any:
+    def param(self, path: str) -> Param:
         return self.run.param(path)
 
     @property
@@ -82,18 +84,18 @@ class Trial:
         return [curve(seed, x, y) for seed in self.seeds]
 
 
-def curve(run: Run, x: str, y: str) -> tuple[Values, Values]:
+def curve(run: RecordedRun, x: str, y: str) -> tuple[Values, Values]:
     xs, ys = run.history(x), run.history(y)
     steps = sorted(xs.keys() & ys.keys())
     return np.array([xs[step] for step in steps]), np.array([ys[step] for step in steps])
 
 
 @dataclass(frozen=True)
-class Study:
+class RecordedStudy:
     """A study's own run, and the trials of each of its sweeps."""
 
-    run: Run
-    sweeps: dict[str, list[Trial]]
+    run: RecordedRun
+    sweeps: dict[str, list[RecordedTrial]]
     going_on: frozenset[str] = frozenset()  # the sweeps that have not come to their end
 
     def lacking(self, sweep: str, endings: tuple[str, ...]) -> str | None:
@@ -124,10 +126,7 @@ class Store:
     """The studies that a tracking server, or file, has."""
 
     def __init__(self, uri: str) -> None:
-        if uri.startswith(FILE) and not Path(uri.removeprefix(FILE)).exists():
-            raise ConfigError(
-                f"no MLflow at {uri}; run a study (python -m fedmbo_ray.study), or set $MLFLOW_TRACKING_URI"
-            )
+        require_file(uri)
         self.uri, self.client = uri, make_client(uri)
 
     @cached_property
@@ -135,13 +134,13 @@ class Store:
         """Experiments by name."""
         return {each.name: each.experiment_id for each in self.client.search_experiments()}
 
-    def search(self, name: str, condition: str) -> Iterator[Run]:
+    def search(self, name: str, condition: str) -> Iterator[RecordedRun]:
         token = None
         while True:
             found = self.client.search_runs(
                 [self.names[name]], condition, max_results=1000, page_token=token, order_by=["attributes.start_time"]
             )
-            yield from (Run(self.client, run) for run in found)
+            yield from (RecordedRun(self.client, run) for run in found)
             token = found.token
             if not token:
                 return
@@ -154,26 +153,26 @@ class Store:
         found = sorted(self.search(name, condition), key=lambda run: "verdict" in run.tags)
         return [run.tags["fedmbo.study"] for run in found]
 
-    def study(self, name: str, identity: str) -> Study:
+    def study(self, name: str, identity: str) -> RecordedStudy:
         runs = list(self.search(name, f"tags.`fedmbo.study` = '{identity}'"))
-        below: dict[str | None, list[Run]] = {}
+        below: dict[str | None, list[RecordedRun]] = {}
         for run in runs:
             below.setdefault(run.parent, []).append(run)
         top = next(run for run in runs if run.tags.get("fedmbo.kind") == "study")
         sweeps = {
             sweep.name: [
-                Trial(trial, by_seed(below.get(trial.run_id, [])) or [trial])
+                RecordedTrial(trial, by_seed(below.get(trial.run_id, [])) or [trial])
                 for trial in ordered(below.get(sweep.run_id))
             ]
             for sweep in below.get(top.run_id, [])
         }
         going_on = {sweep.name for sweep in below.get(top.run_id, []) if sweep.run.info.status != "FINISHED"}
-        return Study(top, sweeps, frozenset(going_on))
+        return RecordedStudy(top, sweeps, frozenset(going_on))
 
 
-def by_seed(runs: list[Run]) -> list[Run]:
+def by_seed(runs: list[RecordedRun]) -> list[RecordedRun]:
     return sorted(runs, key=lambda run: int(run.tags["seed"]))
 
 
-def ordered(runs: list[Run] | None) -> list[Run]:
+def ordered(runs: list[RecordedRun] | None) -> list[RecordedRun]:
     return sorted(runs or [], key=lambda run: run.tags["fedmbo.key"])

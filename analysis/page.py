@@ -6,10 +6,10 @@ import re
 import time
 from pathlib import Path
 
-from analysis.claims import Claim
-from analysis.conclusions import Conclusion
+from fedmbo_ray.analysis.claims import Claim
+from fedmbo_ray.analysis.conclusions import Conclusion
 
-ERRATA = Path(__file__).parent.parent / "docs" / "errata.md"
+ERRATA = Path(__file__).parent / "errata.md"
 
 STYLE = """
 :root { color-scheme: light; }
@@ -35,7 +35,7 @@ def page(conclusions: list[Conclusion], figures: Path) -> str:
         overview(conclusions),
         *(section(each, figures / each.study) for each in conclusions),
         errata(),
-        f"<p><small>Made {time.strftime('%Y-%m-%d')} by <code>python -m analysis.report</code>.</small></p>",
+        f"<p><small>Made {time.strftime('%Y-%m-%d')} by <code>fedmbo report</code>.</small></p>",
     ]
     head = (
         f'<meta charset="utf-8"><title>fedmbo_ray: studies</title><link rel="icon" href="data:,"><style>{STYLE}</style>'

@@ -1,32 +1,20 @@
-"""python -m analysis.report: all studies that MLflow has, on one self-contained page."""
+"""A report: all studies that MLflow has, on one self-contained page."""
 
-import sys
 from pathlib import Path
 
-from analysis import case_study, clients, heterogeneity, participation
-from analysis.conclusions import FIGURES, VERDICT, Conclusion, conclude, lacked, name_of, read
-from analysis.page import page
-from analysis.reading import Store, Study
-from analysis.style import panels, save
-from fedmbo_ray.checkpoints import write_atomically
-from fedmbo_ray.command import SCALES, Parser, guarded
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.tracking.connection import tracking_uri
+from fedmbo_ray.analysis.conclusions import FIGURES, VERDICT, Conclusion, conclude, lacked, name_of, read
+from fedmbo_ray.analysis.figures import case_study, clients, heterogeneity, participation
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, Store
+from fedmbo_ray.analysis.page import page
+from fedmbo_ray.analysis.style import panels, save, styled
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.io import write_atomically
 
 COLUMNS = (heterogeneity, clients, participation)
 
-HELP = """
-MLflow is the one that $MLFLOW_TRACKING_URI names, or mlflow.db here. Studies that only the folder has, from an earlier
-report, stay in it.
 
-Examples:
-  python -m analysis.report
-  python -m analysis.report --scale standard --out analysis/results
-"""
-
-
-def figure_2(studies: dict[str, Study], folder: Path) -> None:
+@styled
+def figure_2(studies: dict[str, RecordedStudy], folder: Path) -> None:
     """The three case studies side by side, as the paper has them, if all are there."""
     if not all(name_of(column) in studies and not lacked(studies[name_of(column)], column) for column in COLUMNS):
         return
@@ -72,31 +60,7 @@ def make(store: Store, scale: str | None, out: Path) -> list[Conclusion]:
     found = [read(figures / name) for name in FIGURES if (figures / name / VERDICT).exists()]
     if not found:
         scales = f"of scale {scale}" if scale else "in it"
-        raise ConfigError(f"MLflow at {store.uri} has no study {scales}; run one with python -m fedmbo_ray.study")
+        raise ConfigError(f"MLflow at {store.uri} has no study {scales}; run one with fedmbo study")
     write_atomically(out / "report.html", page(found, figures).encode())
     write_atomically(out / "README.md", summary(found).encode())
     return found
-
-
-def main(words: list[str] | None = None) -> int:
-    parser = Parser("analysis.report", "All studies that MLflow has, on one self-contained page.", HELP)
-    parser.add_argument("--scale", choices=SCALES, help="of the studies; by default the newest of any")
-    parser.add_argument("--out", type=Path, default=Path("report"), help="the report's folder (default: report)")
-
-    def work() -> int:
-        args, uri = parser.parse_args(words), tracking_uri()
-        store = Store(uri)
-        from mlflow.exceptions import MlflowException
-
-        try:
-            found = make(store, args.scale, args.out)
-        except MlflowException as error:
-            raise RunFailed(f"MLflow at {uri} can't be read: {error}") from None
-        print(f"wrote {args.out / 'report.html'}: {', '.join(f'{each.study} {each.status}' for each in found)}")
-        return 0
-
-    return guarded(work, lambda: "")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

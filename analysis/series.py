@@ -1,13 +1,14 @@
 """A figure of several trials against one of their parameters: means over seeds, slopes, and what theory predicts."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from analysis.claims import Claim, judged
-from analysis.reading import Trial, Values
-from analysis.statistics import Interval, mean_interval, slope, slope_interval
-from analysis.style import legend_below, look, plain_ticks, plt
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.mlflow_reader import Param, RecordedTrial, Values
+from fedmbo_ray.analysis.statistics import Interval, mean_interval, slope, slope_interval
+from fedmbo_ray.analysis.style import legend_below, look, plain_ticks
 
 ENOUGH_SEEDS, ENOUGH_SIZES, ENOUGH_SPAN = 32, 6, 32
 
@@ -56,7 +57,7 @@ class Series(NamedTuple):
         )
 
 
-def series(trials: list[Trial], x: str, metric: str, label: str = "", **where: Any) -> Series:
+def series(trials: list[RecordedTrial], x: str, metric: str, label: str = "", **where: object) -> Series:
     """The trials whose parameters are as in `where` (with __ for dots)."""
     chosen = [
         trial for trial in trials if all(trial.param(key.replace("__", ".")) == value for key, value in where.items())
@@ -70,12 +71,12 @@ def series(trials: list[Trial], x: str, metric: str, label: str = "", **where: A
     )
 
 
-def values_of(trials: list[Trial], path: str) -> list[Any]:
+def values_of(trials: list[RecordedTrial], path: str) -> list[Param]:
     """The values that a parameter has, each once."""
     return list(dict.fromkeys(trial.param(path) for trial in trials))
 
 
-def plot(axis: plt.Axes, data: Series, number: int, label: str | None = None) -> None:
+def plot(axis: Axes, data: Series, number: int, label: str | None = None) -> None:
     """Means with bootstrap intervals, and the prediction as a dashed line."""
     intervals = [mean_interval(values) for values in data.samples]
     errors = np.array([[each.value - each.low, each.high - each.value] for each in intervals]).T
@@ -84,7 +85,7 @@ def plot(axis: plt.Axes, data: Series, number: int, label: str | None = None) ->
         axis.plot(data.sizes, data.predicted, linestyle="--", color="#555555", linewidth=1, zorder=3)
 
 
-def loglog(axis: plt.Axes, x: str, y: str, title: str = "") -> None:
+def loglog(axis: Axes, x: str, y: str, title: str = "") -> None:
     axis.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=title)
     plain_ticks(axis)
     legend_below(axis)

@@ -1,23 +1,25 @@
 """What the three case studies of Figure 2 have in common: one column of it, and what the paper says about it."""
 
 from collections.abc import Callable
-from typing import Any
 
-from analysis.claims import Claim
-from analysis.learning import AXES, Curves, band, common, curves, orderings, worth_seeing
-from analysis.reading import Study, Trial
-from analysis.style import panels, plt, shared_legend
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-Labels = Callable[[Trial], str]
+from fedmbo_ray.analysis.claims import Claim
+from fedmbo_ray.analysis.learning import AXES, Curves, band, common, curves, orderings, worth_seeing
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial
+from fedmbo_ray.analysis.style import panels, shared_legend
+
+Labels = Callable[[RecordedTrial], str]
 BUDGETS = ("data_epochs", "communications")
 
 
-def found(study: Study, x: str, label: Labels) -> list[Curves]:
+def found(study: RecordedStudy, x: str, label: Labels) -> list[Curves]:
     trials = study.sweeps[study.name]
     return [curves(trial, x, "test_accuracy", label(trial)) for trial in trials]
 
 
-def column(study: Study, axes: list[Any], label: Labels) -> None:
+def column(study: RecordedStudy, axes: list[Axes], label: Labels) -> None:
     """Test accuracy against data epochs, and below it against communications."""
     for axis, x in zip(axes, BUDGETS, strict=True):
         shown = found(study, x, label)
@@ -27,14 +29,14 @@ def column(study: Study, axes: list[Any], label: Labels) -> None:
         axis.set(xlabel=AXES[x], ylabel="test accuracy", xlim=(0, end), ylim=(start, 1.0))
 
 
-def draw(study: Study, label: Labels) -> plt.Figure:
+def draw(study: RecordedStudy, label: Labels) -> Figure:
     figure, axes = panels(2)
     column(study, axes, label)
     shared_legend(figure, axes[0])
     return figure
 
 
-def claims(study: Study, label: Labels, pairs: list[tuple[int, int]], x: str = "communications") -> list[Claim]:
+def claims(study: RecordedStudy, label: Labels, pairs: list[tuple[int, int]], x: str = "communications") -> list[Claim]:
     """Each pair is of trials' numbers: the better first. What is compared is the mean accuracy over the curve."""
     each = found(study, x, label)
     budget = common(each)

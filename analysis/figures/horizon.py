@@ -1,15 +1,17 @@
 """(1/K) Σ ‖∇Φ(x^k)‖² of FedMBO against K, at fixed n."""
 
-from analysis.claims import Claim
-from analysis.reading import Study
-from analysis.series import loglog, plot, series
-from analysis.speedup import METRIC
-from analysis.style import panels, plt
+from matplotlib.figure import Figure
+
+from fedmbo_ray.analysis.claims import Claim
+from fedmbo_ray.analysis.figures.speedup import METRIC
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy
+from fedmbo_ray.analysis.series import loglog, plot, series
+from fedmbo_ray.analysis.style import panels
 
 SWEEPS = ("horizon",)
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     data = series(study.sweeps["horizon"], "rounds", METRIC)
     enough = data.enough(sizes=4, span=8)
     return [
@@ -18,7 +20,7 @@ def claims(study: Study) -> list[Claim]:
     ]
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, (axis,) = panels(1)
     data = series(study.sweeps["horizon"], "rounds", METRIC, "FedMBO")
     plot(axis, data, 0, f"FedMBO: slope {data.slope.value:.2f}")
@@ -26,6 +28,6 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     n = study.sweeps["horizon"][0].param("clients.cohort_size")
     return f"FedMBO against the number of rounds K, n = {n}, α ∝ √(n/K). Dashed: the exact recursion."

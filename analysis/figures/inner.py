@@ -1,26 +1,28 @@
 """One step of minibatch SGD from y*, against the batch size: what the inner lemma says, and what it should say."""
 
-from analysis.claims import Claim, judged
-from analysis.reading import Study, Trial
-from analysis.series import Series, plot, series
-from analysis.style import legend_below, panels, plain_ticks, plt
+from matplotlib.figure import Figure
+
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial
+from fedmbo_ray.analysis.series import Series, plot, series
+from fedmbo_ray.analysis.style import legend_below, panels, plain_ticks
 
 SWEEPS = ("inner",)
 SIZE = "algorithm.lower.batch_size"
 
 
-def data(study: Study, replace: str) -> Series:
+def data(study: RecordedStudy, replace: str) -> Series:
     how = "with" if replace == "True" else "without"
     return series(study.sweeps["inner"], SIZE, "lower_move_sq", f"{how} replacement", clients__replace=replace)
 
 
-def printed(trial: Trial) -> float:
+def printed(trial: RecordedTrial) -> float:
     """4β²(σ_{g,1}² + σ_g²)/(nS): the lemma's noise term, with its factor."""
     beta, n, S = trial.param("algorithm.lower.step_size.value"), trial.param("clients.cohort_size"), trial.param(SIZE)
     return 4 * beta**2 * (trial.predicted("sample_variance") + trial.predicted("client_variance")) / (n * S)
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     said = []
     for replace in ("True", "False"):
         each = data(study, replace)
@@ -40,7 +42,7 @@ def claims(study: Study) -> list[Claim]:
     return said
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, (axis,) = panels(1)
     for number, replace in enumerate(("True", "False")):
         plot(axis, data(study, replace), number)
@@ -58,7 +60,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     return (
         "One step of minibatch SGD from y*. More samples per client average out their noise, not what clients differ "
         "by: the error stops falling (dashed: exact), where the lemma as printed lets it go to zero."

@@ -2,11 +2,13 @@
 
 from functools import partial
 
-from analysis.claims import Claim, Table
-from analysis.learning import AXES, Curves, band, common, orderings
-from analysis.reading import Study, Trial, Values
-from analysis.series import values_of
-from analysis.style import panels, plt, shared_legend
+from matplotlib.figure import Figure
+
+from fedmbo_ray.analysis.claims import Claim, Table
+from fedmbo_ray.analysis.learning import AXES, Curves, band, common, orderings
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial, Values
+from fedmbo_ray.analysis.series import values_of
+from fedmbo_ray.analysis.style import panels, shared_legend
 
 SWEEPS, ENDINGS = ("comparison",), ("finished", "diverged")
 LABELS = {
@@ -23,7 +25,7 @@ BUDGETS = ("communications", "floats", "samples")
 DIGITS = "data.partition.digits"
 
 
-def budget_of(trial: Trial, x: str) -> list[tuple[Values, Values]]:
+def budget_of(trial: RecordedTrial, x: str) -> list[tuple[Values, Values]]:
     """Accuracy of every seed against what was spent; floats are up- and downstream, of all clients together."""
     if x != "floats":
         return trial.curves(x, "test_accuracy")
@@ -31,13 +33,13 @@ def budget_of(trial: Trial, x: str) -> list[tuple[Values, Values]]:
     return [(a + b, accuracy) for (a, accuracy), (b, _) in zip(up, down, strict=True)]
 
 
-def trials(study: Study, alike: bool) -> list[Trial]:
+def trials(study: RecordedStudy, alike: bool) -> list[RecordedTrial]:
     """Those in which clients are as much alike, or as different, as in any."""
     digits = sorted(values_of(study.sweeps["comparison"], DIGITS))
     return [trial for trial in study.sweeps["comparison"] if trial.param(DIGITS) == digits[-1 if alike else 0]]
 
 
-def found(study: Study, x: str, alike: bool = False) -> dict[str, Curves]:
+def found(study: RecordedStudy, x: str, alike: bool = False) -> dict[str, Curves]:
     made = {}
     for trial in trials(study, alike):
         if trial.status == "finished":
@@ -46,7 +48,7 @@ def found(study: Study, x: str, alike: bool = False) -> dict[str, Curves]:
     return made
 
 
-def tables(study: Study) -> list[Table]:
+def tables(study: RecordedStudy) -> list[Table]:
     """A row for each method: accuracy for each budget, and by how much it is better for clients that are alike."""
     every = {x: found(study, x) for x in BUDGETS}
     budgets = {x: common(list(each.values())) for x, each in every.items()}
@@ -68,13 +70,13 @@ def spread(values: Values) -> str:
     return f"{values.mean():.3f} ± {values.std(ddof=1):.3f}"
 
 
-def gain(study: Study, name: str) -> str:
+def gain(study: RecordedStudy, name: str) -> str:
     """The accuracy that a method ends with, for clients that are alike, minus that for those that differ."""
     alike, different = (found(study, "samples", each).get(name) for each in (True, False))
     return spread(alike.at(alike.end) - different.at(different.end)) if alike and different else "–"
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     said = []
     for x in BUDGETS:
         every = found(study, x)
@@ -86,7 +88,7 @@ def claims(study: Study) -> list[Claim]:
     return said
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, axes = panels(3)
     for axis, x in zip(axes, BUDGETS, strict=True):
         for number, each in enumerate(found(study, x).values()):
@@ -96,7 +98,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     return (
         "Every method at the step sizes that were best for it among equally many, two digits per client: test accuracy "
         "against communications, floats sent (up and down, all clients together) and samples drawn. Methods that need "

@@ -1,40 +1,41 @@
 """Bias and variance of PHE against N, with what the paper's propositions print."""
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from analysis.claims import Claim, judged
-from analysis.reading import Study, Trial
-from analysis.series import Series, series
-from analysis.style import legend_below, look, panels, plt
-from analysis.variance import LABELS, bias_p, smallest_of, vector
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.figures.variance import LABELS, bias_p, smallest_of, vector
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial
+from fedmbo_ray.analysis.series import Series, series
+from fedmbo_ray.analysis.style import legend_below, look, panels
 
 SWEEPS = ("estimator",)
 TERMS = "algorithm.hypergradient.terms"
 
 
-def of(study: Study, name: str) -> list[Trial]:
+def of(study: RecordedStudy, name: str) -> list[RecordedTrial]:
     trials = [trial for trial in study.sweeps["estimator"] if trial.param("algorithm.hypergradient.name") == name]
     return sorted(trials, key=lambda trial: trial.param(TERMS))
 
 
-def bias(trial: Trial) -> float:
+def bias(trial: RecordedTrial) -> float:
     """‖E h − ∇̄f‖, exactly."""
     return float(np.linalg.norm(np.subtract(vector(trial, "estimate"), vector(trial, "hypergradient"))))
 
 
-def bound(trial: Trial, constant: str) -> float:
+def bound(trial: RecordedTrial, constant: str) -> float:
     """κ·constant·(1 − 1/κ)^N."""
     kappa = trial.predicted("condition")
     return kappa * trial.predicted(constant) * (1 - 1 / kappa) ** trial.param(TERMS)
 
 
-def variances(study: Study, name: str) -> Series:
+def variances(study: RecordedStudy, name: str) -> Series:
     data = series(of(study, name), TERMS, "estimate_variance", LABELS[name])
     n = of(study, name)[0].param("clients.cohort_size")
     return data._replace(samples=[n * each for each in data.samples], predicted=[n * each for each in data.predicted])
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     phe = of(study, "phe")
     corrected = [bias(trial) / bound(trial, "upper_gradient_norm") for trial in phe]
     printed = [bias(trial) / bound(trial, "upper_smoothness") for trial in phe]
@@ -88,7 +89,7 @@ def claims(study: Study) -> list[Claim]:
     ]
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, (left, right) = panels(2)
     phe = of(study, "phe")
     terms = [trial.param(TERMS) for trial in phe]
@@ -118,7 +119,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     return (
         "Left: the exact bias of PHE against N, the bound of Proposition 1 as its proof has it and as it is printed. "
         "Right: the variance of one column, measured and exact (dashed): a random depth costs variance in "

@@ -1,9 +1,11 @@
 """Figure 3: pairs of hypergradient estimator and lower solver, each at its best step sizes."""
 
-from analysis.claims import Claim
-from analysis.learning import AXES, Curves, band, common, curves, mean_curve, orderings, worth_seeing
-from analysis.reading import Study, Trial
-from analysis.style import panels, plain_values, plt, shared_legend
+from matplotlib.figure import Figure
+
+from fedmbo_ray.analysis.claims import Claim
+from fedmbo_ray.analysis.learning import AXES, Curves, band, common, curves, mean_curve, orderings, worth_seeing
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial
+from fedmbo_ray.analysis.style import panels, plain_values, shared_legend
 
 SWEEPS, ENDINGS = ("comparison",), ("finished", "diverged")
 ESTIMATORS = {"phe": "PHE", "ihgp": "IHGP"}
@@ -12,18 +14,18 @@ OURS = "PHE + minibatch SGD"
 PANELS = (("communications", "upper_loss"), ("data_epochs", "upper_loss"), ("communications", "test_accuracy"))
 
 
-def label(trial: Trial) -> str:
+def label(trial: RecordedTrial) -> str:
     estimator, lower = (trial.param(f"algorithm.{part}.name") for part in ("hypergradient", "lower"))
     return f"{ESTIMATORS[estimator]} + {LOWER[lower]}"
 
 
-def found(study: Study, x: str, y: str) -> dict[str, Curves]:
+def found(study: RecordedStudy, x: str, y: str) -> dict[str, Curves]:
     """Of the pairs that did not diverge."""
     trials = [trial for trial in study.sweeps["comparison"] if trial.status == "finished"]
     return {label(trial): curves(trial, x, y, label(trial)) for trial in trials}
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     loss, epochs, accuracy = (found(study, x, y) for x, y in PANELS)
     others = [name for name in loss if name != OURS]
     said = []
@@ -43,7 +45,7 @@ def claims(study: Study) -> list[Claim]:
     return said + orderings(there, lambda one: one.average(budget), what, study.seeds, larger=False)
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, axes = panels(3)
     for axis, (x, y) in zip(axes, PANELS, strict=True):
         shown = list(found(study, x, y).values())
@@ -61,7 +63,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     trial = study.sweeps["comparison"][0]
     m, n, data = (trial.param(f"{path}") for path in ("clients.num_clients", "clients.cohort_size", "data.name"))
     return (

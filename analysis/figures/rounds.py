@@ -1,13 +1,14 @@
 """Rounds of FedMBO until the mean squared hypergradient so far is ε, against n."""
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from analysis.claims import Claim, judged
-from analysis.reading import Study, Trial, Values
-from analysis.series import loglog
-from analysis.speedup import METRIC
-from analysis.statistics import RESAMPLES, Interval, slope
-from analysis.style import look, panels, plt
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.figures.speedup import METRIC
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial, Values
+from fedmbo_ray.analysis.series import loglog
+from fedmbo_ray.analysis.statistics import RESAMPLES, Interval, slope
+from fedmbo_ray.analysis.style import look, panels
 
 SWEEPS = ("rounds",)
 EPSILON = 0.08
@@ -21,14 +22,14 @@ def crossing(rounds: Values, means: Values) -> float:
     return float(every[reached[0]]) if len(reached) else np.nan
 
 
-def curves(trial: Trial) -> tuple[Values, Values]:
+def curves(trial: RecordedTrial) -> tuple[Values, Values]:
     """Rounds, and what each seed has in them."""
     found = [seed.history(METRIC) for seed in trial.seeds]
     rounds = sorted(set.intersection(*(set(each) for each in found)) - {0})
     return np.array(rounds, dtype=float), np.array([[each[k] for k in rounds] for each in found])
 
 
-def measured(study: Study) -> tuple[list[int], Values, Values, list[float]]:
+def measured(study: RecordedStudy) -> tuple[list[int], Values, Values, list[float]]:
     """n; K(ε) of the mean over seeds; of resamples of the seeds; and predicted."""
     trials = sorted(study.sweeps["rounds"], key=lambda trial: trial.param("clients.cohort_size"))
     rng, found, resampled, predicted = np.random.default_rng(0), [], [], []
@@ -50,7 +51,7 @@ def interval(sizes: list[int], found: Values, resampled: Values) -> Interval:
     return Interval(slope(sizes, found), float(low), float(high))
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     sizes, found, resampled, predicted = measured(study)
     all_there = not np.isnan(found).any()
     enough = len(study.sweeps["rounds"][0].seeds) >= 16 and len(sizes) >= 6
@@ -62,7 +63,7 @@ def claims(study: Study) -> list[Claim]:
     return [Claim("FedMBO: rounds to ε fall like 1/n", rule, str(here), judged(holds, enough))]
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     sizes, found, resampled, predicted = measured(study)
     low, high = np.nanpercentile(resampled, [2.5, 97.5], axis=1)
     figure, (axis,) = panels(1)
@@ -73,7 +74,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     return (
         f"Rounds of FedMBO until the mean of ‖∇Φ‖² over the rounds so far is ε = {EPSILON}, with α ∝ nε: n times the "
         "clients, n times fewer rounds. Dashed: the exact recursion."

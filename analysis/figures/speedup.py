@@ -1,23 +1,25 @@
 """(1/K) Σ ‖∇Φ(x^k)‖² against n: the linear speed-up, for FedMBO and for others, and where it ends."""
 
-from analysis.claims import Claim, judged
-from analysis.reading import Study
-from analysis.series import Series, loglog, plot, series, values_of
-from analysis.style import panels, plt
-from analysis.variance import LABELS, NAME, N
+from matplotlib.figure import Figure
+
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.figures.variance import LABELS, NAME, N
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy
+from fedmbo_ray.analysis.series import Series, loglog, plot, series, values_of
+from fedmbo_ray.analysis.style import panels
 
 SWEEPS = ("speedup", "estimators", "d_soba", "other_problems", "nonconvex", "beyond")
 METRIC = "mean_hypergradient_norm_sq"
 
 
-def others(study: Study) -> list[Series]:
+def others(study: RecordedStudy) -> list[Series]:
     trials = study.sweeps["estimators"]
     return [
         series(trials, N, METRIC, LABELS[name], algorithm__hypergradient__name=name) for name in values_of(trials, NAME)
     ]
 
 
-def on_other_problems(study: Study) -> list[Series]:
+def on_other_problems(study: RecordedStudy) -> list[Series]:
     trials = study.sweeps["other_problems"]
     return [
         series(
@@ -33,7 +35,7 @@ def on_other_problems(study: Study) -> list[Series]:
     ]
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     phe = series(study.sweeps["speedup"], N, METRIC, LABELS["phe"])
     soba = series(study.sweeps["d_soba"], N, METRIC, "D-SOBA")
     nonconvex = series(study.sweeps["nonconvex"], N, METRIC)
@@ -71,7 +73,7 @@ def claims(study: Study) -> list[Claim]:
     return said
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, (left, right) = panels(2)
     phe = series(study.sweeps["speedup"], N, METRIC, "FedMBO (PHE)")
     soba = series(study.sweeps["d_soba"], N, METRIC, "D-SOBA")
@@ -86,7 +88,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     rounds = study.sweeps["speedup"][0].param("rounds")
     return (
         f"Mean squared hypergradient over K rounds (FedMBO on the left: {rounds}) against n with α ∝ √(n/K), or with α "

@@ -1,27 +1,28 @@
 """The variance of every hypergradient estimator at one point, against n; and whether its mean is right."""
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.stats import t as student
 
-from analysis.claims import Claim, judged
-from analysis.reading import Study, Trial
-from analysis.series import Series, loglog, plot, series, values_of
-from analysis.style import panels, plt
+from fedmbo_ray.analysis.claims import Claim, judged
+from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial
+from fedmbo_ray.analysis.series import Series, loglog, plot, series, values_of
+from fedmbo_ray.analysis.style import panels
 
 SWEEPS = ("variance", "frozen")
 N, NAME = "clients.cohort_size", "algorithm.hypergradient.name"
 LABELS = {"phe": "PHE", "phe_sum": "PHE, whole sum", "ihgp": "IHGP", "ihgp_sum": "IHGP, whole sum"}
 
 
-def all_series(study: Study) -> dict[str, Series]:
+def all_series(study: RecordedStudy) -> dict[str, Series]:
     trials = study.sweeps["variance"]
     return {
         name: series(trials, N, "estimate_variance", LABELS.get(name, name), algorithm__hypergradient__name=name)
-        for name in values_of(trials, NAME)
+        for name in map(str, values_of(trials, NAME))
     }
 
 
-def bias_p(trial: Trial, expected: list[float]) -> float:
+def bias_p(trial: RecordedTrial, expected: list[float]) -> float:
     """How likely means over seeds are as far from the expected ones, coordinate by coordinate (Bonferroni).
 
     nan where it can't be told.
@@ -34,12 +35,12 @@ def bias_p(trial: Trial, expected: list[float]) -> float:
     return float(np.minimum(1.0, len(t) * (2 * student.sf(t, len(found) - 1)).min()))
 
 
-def expected_mean(study: Study) -> list[float]:
+def expected_mean(study: RecordedStudy) -> list[float]:
     """E h at the point, the same for every estimator with a Neumann series of as many terms; empty if none is known."""
     return max((vector(trial, "estimate") for trial in study.sweeps["variance"]), key=len)
 
 
-def vector(trial: Trial, name: str) -> list[float]:
+def vector(trial: RecordedTrial, name: str) -> list[float]:
     """The coordinates of what theory says."""
     found: list[float] = []
     while not np.isnan(value := trial.predicted(f"{name}_{len(found)}")):
@@ -52,7 +53,7 @@ def smallest_of(p_values: list[float]) -> float:
     return float(np.minimum(1.0, len(p_values) * np.min(p_values)))
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: RecordedStudy) -> list[Claim]:
     found, expected = all_series(study), expected_mean(study)
     phe = [trial for trial in study.sweeps["variance"] if trial.param(NAME) == "phe"]
     smallest = smallest_of([bias_p(trial, expected) for trial in phe])
@@ -91,7 +92,7 @@ def claims(study: Study) -> list[Claim]:
     return said
 
 
-def draw(study: Study) -> plt.Figure:
+def draw(study: RecordedStudy) -> Figure:
     figure, (axis,) = panels(1)
     for number, each in enumerate(all_series(study).values()):
         plot(axis, each, number, f"{each.label}: slope {each.slope.value:.2f}")
@@ -99,7 +100,7 @@ def draw(study: Study) -> plt.Figure:
     return figure
 
 
-def caption(study: Study) -> str:
+def caption(study: RecordedStudy) -> str:
     return (
         "Variance of the hypergradient estimators at one point of the quadratic against n, with 95 % bootstrap "
         "intervals over seeds. Dashed: exact second moments. PHE draws a depth for every column, IHGP "

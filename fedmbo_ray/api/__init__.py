@@ -1,0 +1,1 @@
+"""The Python interface: runs, sweeps and studies as objects."""

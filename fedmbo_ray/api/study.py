@@ -1,0 +1,186 @@
+"""run_study: run a study from Python; Study: the results in its folder."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedmbo_ray.api.sweep import Sweep
+from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.runs.ray_session import ray_session
+from fedmbo_ray.studies.plans import StudyFolder
+from fedmbo_ray.studies.questions import QUESTIONS, require_parts
+from fedmbo_ray.studies.study_run import StudyRun
+from fedmbo_ray.studies.tracked_study import run_sweeps
+from fedmbo_ray.sweeps.continuation import ANY_TIME, TIME
+from fedmbo_ray.sweeps.scales import SCALES, STANDARD
+from fedmbo_ray.tracking.background import wait_for_mlflow
+from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from fedmbo_ray.analysis.conclusions import Conclusion
+
+
+def run_study(
+    name: str,
+    *overrides: str,
+    scale: str = STANDARD,
+    out: str | Path | None = None,
+    resume: bool = False,
+    only: Sequence[str] = (),
+) -> "Study":
+    """Run a study: run the sweeps that answer its question, judge the results and draw the figures.
+
+    Ray is started if it is not running, and stopped again. In MLflow, the study is a run whose children are its sweeps.
+
+    Args:
+        name: the name of the study: `"linear_speedup"`, `"heterogeneity"`, `"theory"`, … (see `fedmbo study --help`).
+        *overrides: changes to all its sweeps, written as on the command line: `"clients.backend=ray"`.
+        scale: how much is run: `"smoke"`, `"standard"` or `"paper"`.
+        out: the study's folder; by default `studies/<name>-<scale>-<time>`.
+        resume: continue the study in `out` or, without it, the last one of this name and scale.
+        only: the names of the sweeps to run; by default all.
+
+    Returns:
+        The study: its verdict, its claims as a table, its figures, its sweeps.
+
+    Raises:
+        ConfigError: if the name is unknown, or a change breaks a rule.
+        RunFailed: if every trial of a sweep has diverged or failed, or MLflow can't be reached.
+
+    Example:
+        >>> from fedmbo_ray import run_study
+        >>> run_study("theory", scale="smoke").claims  # doctest: +SKIP
+    """
+    words = [name, "--scale", scale, *overrides, *(["--only", ",".join(only)] if only else [])]
+    folder = prepare(name, scale, out, resume, only)
+    with ray_session():
+        conduct(name, folder, scale, overrides, only, f"fedmbo study {shlex.join(words)}")
+    return Study(folder.path)
+
+
+def prepare(name: str, scale: str, out: str | Path | None, resume: bool, only: Sequence[str] = ()) -> StudyFolder:
+    """The study's folder, checked; raises ConfigError before anything is started."""
+    if name not in QUESTIONS:
+        raise ConfigError(f"unknown study {name!r}; {choices(name, list(QUESTIONS))}")
+    if scale not in SCALES:
+        raise ConfigError(f"unknown scale {scale!r}; {choices(scale, list(SCALES))}")
+    require_parts(name, only)
+    start = f"{name}-{scale}"
+    earlier = sorted(Path("studies").glob(f"{start}-{ANY_TIME}/identity"))
+    if out is not None:
+        folder = StudyFolder(Path(out))
+    elif resume and earlier:
+        folder = StudyFolder(earlier[-1].parent)
+    else:
+        folder = StudyFolder(Path("studies") / f"{start}-{time.strftime(TIME)}")
+    require_same(folder, name, scale, resume)
+    return folder
+
+
+def require_same(folder: StudyFolder, name: str, scale: str, resume: bool) -> None:
+    """Raise a ConfigError if the study in a folder may not be continued."""
+    if not folder.has_study():
+        return
+    if not resume:
+        raise ConfigError(f"{folder.path} already holds a study: continue it with --resume or choose another --out")
+    if folder.scale != scale:
+        raise ConfigError(f"--resume must keep the scale, but {folder.path} has {folder.scale!r}, not {scale!r}")
+    if folder.name_file.exists() and folder.name != name:
+        raise ConfigError(f"--resume must keep the study, but {folder.path} has {folder.name!r}, not {name!r}")
+
+
+def conduct(
+    name: str, folder: StudyFolder, scale: str, overrides: Sequence[str], only: Sequence[str], command: str
+) -> int:
+    """Run what is left of a study and judge it; returns the number of failed trials."""
+    run = StudyRun(name, folder, command)
+    swept = run_sweeps(run, scale, overrides, only)
+    conclude(run, swept.tracking_uri)
+    return swept.failed
+
+
+def conclude(run: StudyRun, uri: str | None) -> None:
+    """Judge the results in MLflow, draw figures, and record both in MLflow."""
+    from fedmbo_ray.analysis.conclusions import conclude as judged  # matplotlib takes seconds to import
+    from fedmbo_ray.analysis.mlflow_reader import Store
+
+    experiment, figures = MlflowExperiment(run.name, uri), run.folder.figures
+
+    def step() -> None:
+        experiment.connect()
+        conclusion = judged(Store(experiment.uri).study(run.name, run.identity), figures)
+        run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
+        print(conclusion.text(), file=sys.stderr)
+
+    wait_for_mlflow(step, experiment.uri)
+
+
+class Study:
+    """A study, finished or not, as its folder holds it.
+
+    Attributes:
+        folder: the study's folder.
+
+    Example:
+        >>> from fedmbo_ray import load
+        >>> load("studies/theory-smoke-2026-01-31_12-00-00").verdict  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._files = StudyFolder(self.folder)
+
+    @property
+    def name(self) -> str:
+        """The name of the study, such as `theory`."""
+        return self._files.name
+
+    @property
+    def scale(self) -> str:
+        """How much was run: `smoke`, `standard` or `paper`."""
+        return self._files.scale
+
+    @property
+    def question(self) -> str:
+        """The question that the study answers."""
+        return QUESTIONS[self.name].text
+
+    @cached_property
+    def _conclusion(self) -> "Conclusion | None":
+        from fedmbo_ray.analysis.conclusions import VERDICT, read  # matplotlib takes seconds to import
+
+        return read(self._files.figures) if (self._files.figures / VERDICT).exists() else None
+
+    @property
+    def verdict(self) -> str:
+        """`passed`, `failed`, `compared` (no claim is certified), or `open` (too little was run to decide)."""
+        return self._conclusion.status if self._conclusion is not None else "open"
+
+    @property
+    def claims(self) -> "DataFrame":
+        """A row for each claim: `text`, `rule`, `measured`, `status` (holds, fails, open), `certified`, `p`."""
+        from pandas import DataFrame
+
+        from fedmbo_ray.analysis.claims import Claim
+
+        claims = self._conclusion.claims if self._conclusion is not None else []
+        return DataFrame(claims, columns=Claim._fields)
+
+    @property
+    def figures(self) -> list[Path]:
+        """The figures as PNG files; next to each is an SVG file of the same name."""
+        return sorted(self._files.figures.glob("*.png"))
+
+    @property
+    def sweeps(self) -> dict[str, Sweep]:
+        """The sweeps that have started, by name."""
+        return {each.path.name: Sweep(each.path) for each in self._files.sweeps()}
+
+    def __repr__(self) -> str:
+        return f"Study({str(self.folder)!r}, {self.verdict})"

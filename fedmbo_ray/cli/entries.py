@@ -1,0 +1,125 @@
+"""What the catalogue lists: every name of every kind that a config can use, and the shipped configs."""
+
+import inspect
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
+
+from fedmbo_ray.config.shipped import comment, is_sweep, shipped_configs
+from fedmbo_ray.core.cards import Cost, card_of
+from fedmbo_ray.core.components import component_of
+from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.data.partitions import PARTITIONS
+from fedmbo_ray.methods.algorithms import ALGORITHMS
+from fedmbo_ray.methods.curvature import SMOOTHNESS
+from fedmbo_ray.methods.hypergradients import HYPERGRADIENTS
+from fedmbo_ray.methods.lower import LOWER
+from fedmbo_ray.methods.outer import OUTER
+from fedmbo_ray.methods.schedules import SCHEDULES
+from fedmbo_ray.problems import PROBLEMS
+
+# Where a config names each kind, and the registry of the kind.
+KINDS: dict[str, Registry] = {
+    "problem": PROBLEMS,
+    "data.partition": PARTITIONS,
+    "algorithm": ALGORITHMS,
+    "algorithm.lower": LOWER,
+    "algorithm.hypergradient": HYPERGRADIENTS,
+    "algorithm.outer": OUTER,
+    "algorithm.step_size": SCHEDULES,
+    "algorithm.smoothness": SMOOTHNESS,
+}
+SHIPPED_KINDS = ("configs", "sweeps")  # shown only on request
+FIELDS = "__pydantic_fields__"  # of a class with @settings
+
+
+class Entry(NamedTuple):
+    """One name of one kind, as the catalogue shows it; unknown fields are None."""
+
+    kind: str
+    name: str
+    summary: str
+    description: str
+    package: str
+    parameters: dict[str, object]
+    paper: str | None = None
+    status: str | None = None
+    communications: str | None = None
+    floats_down: str | None = None
+    floats_up: str | None = None
+    participation: str | None = None
+    heterogeneity: str | None = None
+    assumes: str | None = None
+
+
+def entries() -> list[Entry]:
+    return [entry(kind, name) for kind, registry in KINDS.items() for name in registry]
+
+
+def entry(kind: str, name: str) -> Entry:
+    registry = KINDS[kind]
+    point = registry.plugins.get(name)
+    package = point.dist.name if point is not None and point.dist is not None else "fedmbo_ray"
+    try:
+        cls = registry[name]
+    except ConfigError as error:  # a broken plug-in: still show the other entries
+        return Entry(kind, name, "", "", package, {}, status=str(error))
+    card = card_of(cls)
+    cost = card.cost if card is not None and card.cost is not None else Cost("", "", "")
+    return Entry(
+        kind=kind,
+        name=name,
+        summary=(inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " "),
+        description=inspect.getdoc(cls) or "",
+        package=package,
+        parameters=parameters(cls),
+        paper=card.paper if card else None,
+        status=card.status if card else None,
+        communications=cost.communications or None,
+        floats_down=cost.down or None,
+        floats_up=cost.up or None,
+        participation=card.participation if card is not None and card.cost is not None else None,
+        heterogeneity=card.heterogeneity if card is not None and card.cost is not None else None,
+        assumes=(card.assumes or None) if card else None,
+    )
+
+
+def parameters(cls: type) -> dict[str, object]:
+    """The default of every parameter as in a config; "required" if there is none."""
+    found: dict[str, object] = {}
+    fields: dict[str, FieldInfo] = getattr(cls, FIELDS)
+    for name, field in fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        component = component_of(field)
+        if field.is_required():
+            found[name] = "required"
+        elif component is not None and component.registry.holds(default):
+            found[name] = component.dump(default)
+        else:
+            found[name] = TypeAdapter(type(default)).dump_python(default, mode="json")
+    return found
+
+
+def shipped() -> list[Entry]:
+    """The configs and sweeps that come with the package."""
+    found = []
+    for name, file in shipped_configs().items():
+        said, sweep = comment(file), is_sweep(file)
+        summary = said.split(". ")[0].removesuffix(".")
+        use = f"{said}\n\nfile: {file}\nrun it: fedmbo {'tune' if sweep else 'run'} {name}"
+        found.append(Entry(SHIPPED_KINDS[sweep], name, summary, use, "fedmbo_ray", {}))
+    return sorted(found, key=lambda each: each.kind)
+
+
+def chosen(names: list[str]) -> list[Entry]:
+    """The entries with these names or kinds; an error suggests the nearest known name."""
+    if not names:
+        return entries()
+    everything = entries() + shipped()
+    known = [*sorted({each.name for each in everything}), *KINDS, *SHIPPED_KINDS]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"nothing is called {name!r}; {choices(name, known)}")
+    return [each for each in everything if each.name in names or each.kind in names]

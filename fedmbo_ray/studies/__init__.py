@@ -1,0 +1,1 @@
+"""Which sweeps answer which question, and a study's own run in MLflow."""
