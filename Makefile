@@ -1,7 +1,9 @@
 # make quickstart   set up, and sweep FedMBO's step sizes on the embedded digits
 # make report       the studies at their smallest scale, and a report of them
 # make ui           look at all sweeps in MLflow
-# make test         set up, lint, type-check and test
+# make test         set up, lint, type-check, and test every part once: at most 8 minutes on two cores
+# make test-all     all tests: at most 30 minutes on two cores
+# make coverage     which lines the unit tests run
 # make cluster-test a cluster of several hosts within this machine: up, a sweep, a lost host, down (needs root)
 # make bench        rounds per second, next to loops written by hand and to other frameworks
 # They need Python 3.11 or newer and nothing else; everything is installed into .venv.
@@ -11,7 +13,7 @@ BIN := .venv/bin
 
 PORT ?= 5000
 
-.PHONY: quickstart report ui test cluster-test lint bench clean
+.PHONY: quickstart report ui lint test test-all coverage cluster-test bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -26,23 +28,27 @@ quickstart: .venv/ready
 # A few minutes each way: continued if it was interrupted.
 report: .venv/ready
 	$(BIN)/python -m fedmbo_ray.study all --scale smoke --resume
-	$(BIN)/python -m analysis.report --scale smoke
+	$(BIN)/python -m fedmbo_ray.report --scale smoke
 
-# On this machine's own address alone, without the server's helper processes.
 ui: .venv/ready
-	@echo "MLflow at http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --host 127.0.0.1 --port $(PORT) \
-		--backend-store-uri sqlite:///mlflow.db --default-artifact-root mlartifacts
+	$(BIN)/fedmbo ui --port $(PORT)
 
 lint: .venv/ready
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files
 
 test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
 	$(BIN)/python -m pytest
+
+# Of what runs within pytest itself: commands, actors and trials are processes of their own.
+coverage: .venv/ready
+	$(BIN)/python -m pytest tests/unit -m "not slow" --cov --cov-report=term
 
 # Debian's packages iproute2, openssh-server and rsync; where it can't be done, the reason is said.
 cluster-test: .venv/ready
-	$(BIN)/python -m pytest -n 0 -rs tests/test_cluster.py tests/test_cluster_files.py tests/test_nodes.py
+	$(BIN)/python -m pytest -n 0 -rs tests/slow/test_cluster.py tests/unit/test_cluster_files.py tests/slow/test_nodes.py
 
 # Speed as ratios in one run; other frameworks get environments of their own in .bench. Takes about ten minutes.
 bench: .venv/ready

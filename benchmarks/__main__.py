@@ -22,10 +22,10 @@ from benchmarks.peers import Unavailable
 from benchmarks.report import draw, tables
 from benchmarks.tasks import Setting
 from benchmarks.timing import Load, Result, interleave, machine
-from fedmbo_ray.checkpoints import write_atomically
-from fedmbo_ray.command import Parser, complain
-from fedmbo_ray.driver import start_ray
-from fedmbo_ray.registry import ConfigError, choices
+from fedmbo_ray.cli.command import Parser, complain
+from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.runs.driver import start_ray
 
 HELP = """
 Examples:

@@ -6,8 +6,8 @@ import ray
 import torch
 from torch import Tensor
 
-from fedmbo_ray.data import Draw
-from fedmbo_ray.rng import draw_seeds, stream
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.data.batches import Draw
 
 
 @ray.remote

@@ -5,14 +5,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedmbo_ray.building import build_federation
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.data import Draw
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.oracles import grads_lower
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.cards import Card
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.core.settings import Count, Positive, settings
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.execution import Backend
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import Count, Positive, settings
-from fedmbo_ray.rng import stream
+from fedmbo_ray.problems.oracles import grads_lower
+from fedmbo_ray.runs.loop import Loop
 
 State = dict[str, Tensor]
 
@@ -21,7 +23,7 @@ State = dict[str, Tensor]
 class FedSGD:
     """(x, y) ← (x, y) − α·mean_{i∈C} ∇g_i(x, y; ζ_i): the single-level task that other frameworks can do, too."""
 
-    first_order: ClassVar[bool] = True
+    card: ClassVar[Card] = Card("McMahan et al. 2017", "standard", first_order=True)
 
     step_size: Positive  # α
     batch_size: Count
@@ -36,28 +38,29 @@ class FedSGD:
 
 
 class Frame:
-    """An algorithm on a backend of the package."""
+    """An algorithm on a backend of the package: its own loop, without records."""
 
-    def __init__(self, config: RunConfig, task: Task, backend: Any, algorithm: Any = None) -> None:
-        self.config, self.task, self.backend = config, task, backend
-        self.algorithm = config.algorithm if algorithm is None else algorithm
-        self.federation = build_federation(config, task, backend)
-        self.state = self.algorithm.init(*task.problem.init(stream(config.seed, "init")), task.data.num_clients)
-        self.round = 0
+    def __init__(self, config: RunConfig, task: Task, backend: Backend, algorithm: Any = None) -> None:
+        record = config.record.model_copy(update={"every": config.rounds})
+        chosen = {"record": record} | ({} if algorithm is None else {"algorithm": algorithm})
+        self.loop = Loop(config.model_copy(update=chosen), make_backend=lambda task: backend, task=task)
+
+    @property
+    def state(self) -> State:
+        return self.loop.state
 
     def run(self, rounds: int) -> None:
         for _ in range(rounds):
-            rng = stream(self.config.seed, "round", self.round)
-            self.state = self.algorithm.round(self.federation.clients(rng, self.round), self.state)
-            self.round += 1
+            self.loop.step()
 
     def figures(self) -> dict[str, float]:
+        state, task = self.state, self.loop.task
         with torch.no_grad():
-            metrics = self.task.problem.metrics(self.state["x"], self.state["y"], self.task.test)
-        return {"rounds": self.round, **metrics}
+            metrics = task.problem.metrics(state["x"], state["y"], task.test)
+        return {"rounds": self.loop.round, **metrics}
 
     def close(self) -> None:
-        self.backend.close()
+        self.loop.close()
 
 
 class Bare:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 from torch.utils.data import DataLoader, Dataset
 
-from fedmbo_ray.rng import stream
+from fedmbo_ray.core.rng import stream
 
 
 class Images(Dataset[tuple[Tensor, Tensor]]):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedmbo_ray.data import Rows
-from fedmbo_ray.rng import draw_seeds, fold, indices, stream
+from fedmbo_ray.core.rng import draw_seeds, fold, indices, stream
+from fedmbo_ray.data.batches import Rows
 
 SPLITS = ("validation", "train")
 

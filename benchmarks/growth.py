@@ -12,12 +12,12 @@ import torch
 from benchmarks.arms import Frame
 from benchmarks.tasks import Setting, pool
 from benchmarks.timing import family, megabytes
-from fedmbo_ray.building import build_task
-from fedmbo_ray.data import Rows
-from fedmbo_ray.driver import start_ray
-from fedmbo_ray.experiment import in_process
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.data.batches import Rows
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.rng import stream
+from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.driver import start_ray
+from fedmbo_ray.runs.loop import in_process
 
 CURVES: dict[str, tuple[int, ...]] = {
     "n": (10, 30, 100, 300, 1000),  # clients per communication

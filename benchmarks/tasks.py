@@ -11,12 +11,12 @@ from benchmarks.arms import Bare, FedSGD, Frame
 from benchmarks.fednest_plain import PlainFedNest
 from benchmarks.fused import DerivedFedMBO, FusedFedMBO, FusedFedSGD, Model
 from benchmarks.peers import Peer, environment, export
-from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.building import build_task, federate
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import in_process
-from fedmbo_ray.loading import read_config
+from fedmbo_ray.backends.ray.pool import RayActors
+from fedmbo_ray.config.overrides import read_config
+from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.runs.build import build_task, federate
+from fedmbo_ray.runs.loop import in_process
 
 STEP_SIZE, BATCH = 0.1, 64  # of the one-step task
 

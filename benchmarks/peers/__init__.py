@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedmbo_ray.core.rng import stream
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.rng import stream
 
 REQUIREMENTS = {"flower": "flwr[simulation]==1.41.0", "pfl": "pfl==0.6.0"}
 HERE = Path(__file__).parent

@@ -19,11 +19,11 @@ from rich.table import Table
 
 from benchmarks.scaling.measuring import costs, measured, trace
 from benchmarks.scaling.model import Communication, Costs, Machines, Replay
-from fedmbo_ray.building import build_task
-from fedmbo_ray.checkpoints import write_atomically
-from fedmbo_ray.command import Parser, guarded
-from fedmbo_ray.driver import start_ray
-from fedmbo_ray.loading import read_config
+from fedmbo_ray.cli.command import Parser, guarded
+from fedmbo_ray.config.overrides import read_config
+from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.driver import start_ray
 
 HELP = """
 Examples:

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from torch import Tensor
 
 from benchmarks.arms import Frame
 from benchmarks.scaling.model import Communication, Costs, Machines, Replay
-from fedmbo_ray.backends.messages import LARGE
-from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.blocks import Block, Job
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.joining import Part
+from fedmbo_ray.backends.ray.messages import LARGE
+from fedmbo_ray.backends.ray.pool import RayActors
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.federation.execution import Block, Job
+from fedmbo_ray.federation.reduction import Part
+from fedmbo_ray.federation.sent import VersionNumbers
 from fedmbo_ray.problems.base import Task
 
 REPEATS = 30
@@ -26,18 +28,19 @@ class Traced:
     """A backend that notes what a communication would send, and how long its blocks take."""
 
     description = "traced"
+    away = 0.0
 
     def __init__(self, backend: Any) -> None:
         self.backend, self.seen = backend, list[Communication]()
-        self.stored: list[Any] = []  # kept, so that another vector can't take a known one's place
+        self.versions, self.stored = VersionNumbers(), set[int]()
 
-    def run(self, job: Job, blocks: list[Block]) -> Part:
+    def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         start = time.perf_counter()
         result = self.backend.run(job, blocks)
         seconds = (time.perf_counter() - start) / len(blocks)
         large = [part for part in job.shared if part.nbytes >= LARGE]
-        new = [part for part in large if not any(part is known for known in self.stored)]
-        self.stored += new
+        new = [part for part in large if self.versions.of(part) not in self.stored]
+        self.stored.update(map(self.versions.of, new))
         self.seen.append(
             Communication(
                 blocks=len(blocks),

@@ -8,7 +8,7 @@ own blocks, then joins the answers in turn.
 from itertools import accumulate
 from typing import NamedTuple
 
-from fedmbo_ray.backends.tree import members, weight
+from fedmbo_ray.backends.ray.hierarchy import members, weight
 
 
 class Communication(NamedTuple):

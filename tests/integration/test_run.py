@@ -1,66 +1,48 @@
-"""The command line: in real processes with real signals, in this one where nothing else is asked."""
+"""The command that runs one config: in real processes, with real signals, on a Ray of its own."""
 
-import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+from checkout import ROOT
+from forked import Forked, Forks
+from quick_runs import QUICK, bits, last_record, run
 
-from fedmbo_ray.run import main
-
-QUICK = ["rounds=30", "record.every=5", "record.checkpoint_every=7", "clients.num_clients=20"]
 RAY = ["clients.backend=ray", "clients.cpus_per_actor=0.5"]
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "fedmbo_ray.run", *words]
+Start = Callable[..., Forked]
 
 
-def start(*words: str) -> subprocess.Popen:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command(*words), stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+@pytest.fixture
+def start(forks: Forks) -> Start:
+    return partial(forks.start, "-m", "fedmbo_ray.run")
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=240)
-    return process.returncode, out, err
-
-
-def run(*words: str) -> tuple[int, str, str]:
-    """In this process."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main(list(words))
-    return code, out.getvalue(), err.getvalue()
-
-
-def last_record(*words: str) -> dict:
-    """Of a run in one process, this one."""
-    code, out, err = run(*words, "clients.backend=in_process", "--json")
+def last_of(process: Forked) -> dict:
+    code, out, err = process.finish()
     assert code == 0, err
     return json.loads(out)
 
 
-def last_record_on_ray(*words: str) -> dict:
-    code, out, err = finish(start(*words, *RAY, "--json"))
-    assert code == 0, err
-    return json.loads(out)
-
-
-def bits(record: dict) -> tuple[str, str]:
-    return record["x_sha256"], record["y_sha256"]
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """The last record of an undisturbed run in one process."""
     return last_record(*QUICK, "--out", str(tmp_path_factory.mktemp("reference") / "run"))
+
+
+def timeless(said: str) -> str:
+    """Without what differs from one run to the next: how long it took."""
+    return re.sub(r'"(wall|cpu)_seconds": [0-9.]+|[0-9.]+ rounds/s|ETA .*', "", said)
 
 
 def wait_for_round(out: Path, round: int) -> None:
@@ -73,15 +55,23 @@ def wait_for_round(out: Path, round: int) -> None:
     raise TimeoutError(f"round {round} was not reached")
 
 
-def processes_of(process: subprocess.Popen, title: str) -> list[int]:
+def processes_of(process: Forked, title: str) -> list[int]:
     family = psutil.Process(process.pid).children(recursive=True)
     return [each.pid for each in family if any(title in word for word in each.cmdline())]
 
 
-def test_json_prints_the_last_record_alone(tmp_path: Path) -> None:
-    code, out, err = finish(start(*QUICK, "--json", "--out", str(tmp_path / "run")))
+def test_json_prints_the_last_record_alone(start: Start, tmp_path: Path) -> None:
+    """Also: a process that is forked says and does what one that is started does."""
+    words = [*QUICK, "--json", "--out", "run"]
+    (tmp_path / "forked").mkdir()
+    forked = start(*words, cwd=tmp_path / "forked")
+    command = [sys.executable, "-m", "fedmbo_ray.run", *words]
+    fresh = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
+    code, out, err = fresh.returncode, fresh.stdout.decode(), fresh.stderr.decode()
     record = json.loads(out)
     assert code == 0
+    assert forked.wait() == code
+    assert [timeless(text) for text in forked.said()] == [timeless(text) for text in (out, err)]
     assert "finished after 30 rounds" in err
     lines = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [0, 5, 10, 15, 20, 25, 30]
@@ -90,47 +80,35 @@ def test_json_prints_the_last_record_alone(tmp_path: Path) -> None:
     assert set(wanted.split()) | {"test_accuracy", "wall_seconds", "status", "x_sha256", "y_sha256"} <= set(record)
     assert all("status" not in line for line in lines[:-1])
     assert (tmp_path / "run" / "config.yaml").exists()
-    assert len(list((tmp_path / "run" / "checkpoints").glob("*.pt"))) == 2
-
-
-def test_the_quadratic_reports_its_exact_hypergradient(tmp_path: Path) -> None:
-    config = tmp_path / "quadratic.yaml"
-    config.write_text(
-        "problem: quadratic\nrounds: 20\nalgorithm: {name: double_loop, step_size: 0.1, smoothness: 1,"
-        " lower: {name: minibatch_sgd, steps: 2, step_size: 0.5, batch_size: 2},"
-        " hypergradient: {name: phe, terms: 5, batch_size: 1}}\n"
-    )
-    record = last_record(str(config), "--out", str(tmp_path / "run"))
-    assert record["hypergradient_norm_sq"] > 0
-    assert "test_accuracy" not in record
-    assert record["data_epochs"] is None
+    assert len(list((tmp_path / "run" / "checkpoints").glob("*.npz"))) == 2
 
 
 @pytest.mark.parametrize("actors", [3])
-def test_ray_gives_the_bits_of_in_process(actors: int, reference: dict, tmp_path: Path) -> None:
-    record = last_record_on_ray(*QUICK, f"clients.actors={actors}", "--out", str(tmp_path / "run"))
+def test_ray_gives_the_bits_of_in_process(actors: int, start: Start, reference: dict, tmp_path: Path) -> None:
+    words = [*QUICK, *RAY, f"clients.actors={actors}", "--json", "--out", str(tmp_path / "run")]
+    record = last_of(start(*words))
     assert bits(record) == bits(reference)
-    same = [key for key in reference if key not in ("wall_seconds", "backend")]
+    same = [key for key in reference if key not in ("wall_seconds", "cpu_seconds", "backend")]
     assert {key: record[key] for key in same} == {key: reference[key] for key in same}
     assert (reference["backend"], record["backend"]) == ("in_process", f"ray, {actors} actor(s) by socket")
 
 
-def test_clients_and_driver_are_killed_and_the_run_goes_on_by_itself(reference: dict, tmp_path: Path) -> None:
+def test_clients_and_driver_are_killed_and_the_run_goes_on_by_itself(
+    start: Start, reference: dict, tmp_path: Path
+) -> None:
     process = start(*QUICK, *RAY, "clients.actors=2", "--json", "--out", str(tmp_path / "run"))
     wait_for_round(tmp_path / "run", 5)
     os.kill(processes_of(process, "ClientActor")[0], signal.SIGKILL)
     wait_for_round(tmp_path / "run", 15)
     (driver,) = processes_of(process, "ray::Driver")
     os.kill(driver, signal.SIGKILL)
-    code, out, err = finish(process)
-    assert code == 0, err
-    assert bits(json.loads(out)) == bits(reference)
+    assert bits(last_of(process)) == bits(reference)
     rounds = [json.loads(line)["round"] for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
     assert rounds == [0, 5, 10, 15, 20, 25, 30]
 
 
-@pytest.mark.parametrize("backend", ["in_process", "ray"])
-def test_the_whole_run_is_killed_and_resumed(backend: str, reference: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["in_process", pytest.param("ray", marks=pytest.mark.slow)])
+def test_the_whole_run_is_killed_and_resumed(backend: str, start: Start, reference: dict, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = QUICK if backend == "in_process" else [*QUICK, *RAY, "clients.actors=2"]
     process = start(*words, "--out", str(out))
@@ -138,123 +116,56 @@ def test_the_whole_run_is_killed_and_resumed(backend: str, reference: dict, tmp_
     family = [process.pid, *(each.pid for each in psutil.Process(process.pid).children(recursive=True))]
     for pid in family:
         os.kill(pid, signal.SIGKILL)
-    finish(process)
+    assert process.wait() == -signal.SIGKILL
     code, _, err = run(*QUICK, "--out", str(out))
     assert code == 2
     assert "already holds a run: continue it with --resume" in err
-    record = (last_record_on_ray if backend == "ray" else last_record)("--out", str(out), "--resume")
+    again = RAY if backend == "ray" else []
+    record = last_of(start(*again, "--json", "--out", str(out), "--resume"))
     assert bits(record) == bits(reference)
     rounds = [json.loads(line)["round"] for line in (out / "records.jsonl").read_text().splitlines()]
     assert rounds == [0, 5, 10, 15, 20, 25, 30]
 
 
 @pytest.mark.parametrize(
-    ("backend", "number"), [("in_process", signal.SIGINT), ("in_process", signal.SIGTERM), ("ray", signal.SIGINT)]
+    ("backend", "number"),
+    [
+        ("in_process", signal.SIGINT),
+        ("in_process", signal.SIGTERM),
+        pytest.param("ray", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("ray", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
 )
-def test_an_interrupted_run_saves_itself(backend: str, number: int, reference: dict, tmp_path: Path) -> None:
+def test_an_interrupted_run_saves_itself(
+    backend: str, number: int, start: Start, reference: dict, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     words = ["record.checkpoint_every=1000", *QUICK[:2], QUICK[3], "--out", str(out)]
     process = start(*words, *(RAY if backend == "ray" else []))
     wait_for_round(out, 10)
     process.send_signal(number)
-    code, _, err = finish(process)
+    code, _, err = process.finish()
     assert code == 130
     assert err.splitlines()[-1] == f"interrupted; continue with --out {out} --resume"
     assert "Traceback" not in err
-    (saved,) = (out / "checkpoints").glob("*.pt")
+    (saved,) = (out / "checkpoints").glob("*.npz")
     assert int(saved.stem) >= 10
     assert bits(last_record("--out", str(out), "--resume")) == bits(reference)
 
 
-def test_a_damaged_checkpoint_is_passed_over(reference: dict, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    last_record(*QUICK, "--out", str(out))
-    newest = max((out / "checkpoints").glob("*.pt"))
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 1  # one bit
-    newest.write_bytes(content)
-    (out / "checkpoints" / "mine.pt").write_text("not a checkpoint")
-    code, text, err = run("--out", str(out), "--resume", "--json")
-    assert "passing over the damaged checkpoint" in err
-    assert code == 0
-    assert bits(json.loads(text)) == bits(reference)
-
-
-def test_a_damaged_record_file_is_left_alone(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    last_record(*QUICK, "--out", str(out))
-    records = (out / "records.jsonl").read_text().splitlines()
-    (out / "records.jsonl").write_text("\n".join([records[0], "{}", *records[2:]]))
-    before = (out / "records.jsonl").read_text()
-    code, _, err = run("--out", str(out), "--resume")
-    assert code == 1
-    assert "line 2 of" in err
-    assert (out / "records.jsonl").read_text() == before
-
-
-def test_resume_must_keep_the_config(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    last_record(*QUICK, "--out", str(out))
-    code, _, err = run("--out", str(out), "--resume", "seed=1", "clients.backend=ray")
-    assert code == 2
-    assert "--resume must keep the run's config, but these keys are new: seed; only clients.backend" in err
-
-
-def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
-    words = [*QUICK, "rounds=1000", "algorithm.smoothness=0.1", "--out", str(tmp_path / "run"), "--json"]
-    code, out, err = run(*words)
-    record = json.loads(out)
-    assert code == 1
-    assert record["status"] == "diverged"
-    assert record["round"] < 1000
-    assert "exceeds" in record["reason"] or "not finite" in record["reason"]
-    assert "Try a smaller algorithm.step_size" in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["algorithm.hypergradient.terms=0"], "error: algorithm.hypergradient.terms: input should be greater than or"),
-        (["nowhere.yaml"], "error: can't read nowhere.yaml: No such file or directory"),
-        (["clients.num_clients=2000"], "error: data.partition: `rows of a label >= clients that own it` must hold"),
-        (["a.yaml", "b.yaml"], "error: one config file at most, but got a.yaml, b.yaml"),
-        (["--out", "/proc/none"], "error: --out must be a folder to write to, but /proc/none"),
-        (["--resume", "--out", "nowhere"], "error: --resume needs a folder with a run, but nowhere has no config.yaml"),
-        (
-            ["clients.backend=ray", "clients.gpus_per_actor=3"],
-            "error: clients.actors: 2 actors of 1 CPU and 3 GPU must fit",
-        ),
-    ],
-)
-def test_bad_input_gets_one_line_and_exit_code_2(words: list[str], line: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    out = [] if "--out" in words else ["--out", str(tmp_path / "run")]
-    code, stdout, err = run(*words, *out)
-    assert code == 2
-    assert stdout == ""
-    (last,) = [each for each in err.splitlines() if not each.startswith("starting Ray")]
-    assert last.startswith(line)
-    assert not (tmp_path / "run" / "records.jsonl").exists()
-
-
-def test_resume_needs_a_folder() -> None:
-    assert run("--resume") == (2, "", "error: --resume needs --out, the folder of the run to continue (see --help)\n")
-
-
-def test_of_two_starts_in_one_folder_one_wins_with_its_own_config(tmp_path: Path) -> None:
+def test_of_two_starts_in_one_folder_one_wins_with_its_own_config(start: Start, tmp_path: Path) -> None:
     both = [start(*QUICK, f"seed={seed}", "--json", "--out", str(tmp_path / "run")) for seed in (1, 2)]
-    results = [finish(process) for process in both]
+    results = [process.finish() for process in both]
     (winner,) = [seed for seed, (code, _, _) in zip((1, 2), results, strict=True) if code == 0]
     assert f"seed: {winner}" in (tmp_path / "run" / "config.yaml").read_text()
     assert bits(json.loads(results[winner - 1][1])) == bits(last_record("--out", str(tmp_path / "run"), "--resume"))
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_share_a_folder(start: Start, tmp_path: Path) -> None:
     first = start("rounds=100000", "--out", str(tmp_path / "run"))
     wait_for_round(tmp_path / "run", 0)
     code, _, err = run("--out", str(tmp_path / "run"), "--resume")
     first.terminate()
-    finish(first)
+    assert first.wait() == 130
     assert code == 1
     assert "another process is running in" in err

@@ -16,13 +16,12 @@ import yaml
 from hosts import NETWORK, ROOT, Host, Hosts, missing
 from tasks import reference
 
-from fedmbo_ray.sweeps.config import read_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.schema import read_sweep
 
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
     pytest.mark.timeout(1000),
-    pytest.mark.xdist_group("hosts"),
 ]
 
 RAY = Path(sys.prefix) / "bin" / "ray"
@@ -188,7 +187,7 @@ def run_and_kill(cluster: Cluster, victim: Host) -> str:
 def has_saved(cluster: Cluster, host: Host) -> bool:
     """Whether the head has a checkpoint of a trial on this host."""
     here = f"grep -l {host.name}/ ~/fedmbo-work/sweeps/a/trials/*/system.jsonl | xargs -r -n 1 dirname"
-    return bool(cluster.on_head(f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.pt; done 2> /dev/null"))
+    return bool(cluster.on_head(f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.npz; done 2> /dev/null"))
 
 
 def signal_trial(host: Host, name: str) -> None:

@@ -1,17 +1,16 @@
 """The paper's MNIST experiment with the shipped config, stopped once it has shown what it must."""
 
 import pytest
+from checkout import ROOT
 
-from fedmbo_ray.experiment import run
-from fedmbo_ray.loading import read_config
+from fedmbo_ray.config.overrides import read_config
+from fedmbo_ray.runs.loop import run
 
 pytestmark = [pytest.mark.mnist, pytest.mark.usefixtures("mnist")]
 
 
 def last(*overrides: str) -> dict:
-    from pathlib import Path
-
-    *_, record = run(read_config(Path("tune_configs/mnist.yaml"), ["record.every=500", *overrides]))
+    *_, record = run(read_config(ROOT / "tune_configs" / "mnist.yaml", ["record.every=500", *overrides]))
     return record
 
 

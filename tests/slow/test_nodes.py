@@ -11,13 +11,13 @@ from typing import Any
 
 import psutil
 import pytest
+from checkout import ROOT
 from ray.cluster_utils import Cluster
 from tasks import reference
 
-from fedmbo_ray.sweeps.config import read_sweep
 from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.schema import read_sweep
 
-ROOT = Path(__file__).parent.parent
 SWEEP = """
 rounds: {rounds}
 problem: {{name: hyper_representation, backbone: {{name: mlp, width: 32}}, regularization: 0.001}}
@@ -91,7 +91,7 @@ def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_pat
     text = SWEEP.format(rounds=200, clients="backend: ray, actors: 3", steps="[0.02]")
     process = start(tmp_path, text, "--out", "apart")
     saved = tmp_path / "apart/trials/00000/seed_000/checkpoints"
-    wait_for(process, tmp_path, lambda: len(list(saved.glob("*.pt"))) > 1)
+    wait_for(process, tmp_path, lambda: len(list(saved.glob("*.npz"))) > 1)
     only_clients = next(each for each in others if "ClientActor" in kinds(each) and "ImplicitFunc" not in kinds(each))
     nodes.remove_node(only_clients, allow_graceful=False)
     assert process.poll() is None

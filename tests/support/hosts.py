@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from checkout import ROOT
+
 NETWORK = "10.211.55"
 PROGRAMS = ("ip", "sshd", "ssh", "ssh-keygen", "rsync", "unshare", "nsenter", "mount")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

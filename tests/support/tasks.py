@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from fedmbo_ray import tune
 from fedmbo_ray.backends.in_process import InProcess
-from fedmbo_ray.building import build_task
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import run
-from fedmbo_ray.federation import Federation
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.federation.clients import Federation
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.registry import construct
-from fedmbo_ray.sweeps.config import Sweep
+from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.loop import run
 from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.ranking import finish
+from fedmbo_ray.sweeps.schema import SweepPlan
 
 DIGITS = {"name": "digits", "partition": {"name": "by_digits", "digits": 2}}
 
@@ -62,7 +62,7 @@ def tiny_task(problem: str) -> Task:
 def federation(task: Task, cohort_size: int, **changes: Any) -> Federation:
     """The task's clients in this process."""
     backend = InProcess(task.problem, task.data)
-    defaults: dict[str, Any] = {"rounds": 100, "block_size": 64, "data": task.data}
+    defaults: dict[str, Any] = {"rounds": 100, "block_size": 64, "data": task.data, "assumes": "anything"}
     return Federation(**{"backend": backend, "cohort_size": cohort_size, **defaults, **changes})
 
 
@@ -71,7 +71,7 @@ def log_slope(sizes: list[int], values: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def reference(sweep: Sweep, path: Path) -> SweepFolder:
+def reference(sweep: SweepPlan, path: Path) -> SweepFolder:
     """A sweep's folder as undisturbed trials leave it, made in this process and without Ray."""
     folder = SweepFolder(path)
     with folder.claimed(sweep.plain()):
@@ -80,5 +80,5 @@ def reference(sweep: Sweep, path: Path) -> SweepFolder:
             trial.begin(point)
             for seed in range(sweep.tune.seeds):
                 assert list(run(sweep.config(point, seed), trial.run(seed)))
-    tune.finish(sweep, folder)
+    finish(sweep, folder)
     return folder

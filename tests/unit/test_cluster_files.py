@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 import ray
 import yaml
+from checkout import ROOT
 from kuberay import RayCluster
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from fedmbo_ray.cluster import Machine, main, trouble
-from fedmbo_ray.placement import HEAD, placeable, within_reach
+from fedmbo_ray.backends.ray.placement import HEAD, placeable, within_reach
+from fedmbo_ray.cli.cluster import Machine, main, trouble
 
-ROOT = Path(__file__).parent.parent
 LAUNCHED = ("cluster.yaml", "cluster/aws.yaml", "cluster/gcp.yaml")
 RENTED = LAUNCHED[1:]
 SCHEMA = Path(ray.__file__).parent / "autoscaler" / "ray-schema.json"
@@ -130,6 +130,7 @@ def test_all_machines_get_this_tree_and_its_versions(name: str) -> None:
 def test_nothing_is_open_and_nothing_is_secret(name: str) -> None:
     text = (ROOT / name).read_text()
     starts = [line for line in re.sub(r"\n +--", " --", text).splitlines() if "ray start --head" in line]
+    assert bool(starts) == (name in LAUNCHED)  # an operator starts pods
     assert all("--dashboard-host=127.0.0.1" in line for line in starts)
     assert not re.search(r"AKIA|BEGIN .*PRIVATE KEY|password:|token: ", text)
     assert "RAY_AUTH_MODE=token" in (ROOT / "cluster/environment.sh").read_text()
@@ -178,7 +179,7 @@ def test_the_head_needs_a_python_that_is_new_enough() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (None, "192.0.2.10 of the example"),
+        (None, "192.0.2.10, an example"),
         ("provider: {type: aws}", "provider.type must be 'local' to be checked, but"),
         ("provider: {type: local, head_ip: 10.0.0.1, worker_ips: [10.0.0.2]}", "auth.ssh_user: is required in"),
         (

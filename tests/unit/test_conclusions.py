@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import heterogeneity, pairs
-from analysis.conclusions import conclude
-from analysis.learning import Curves, common, orderings
-from analysis.reading import Run, Study, Trial
-from analysis.variance import bias_p, smallest_of
+from fedmbo_ray.analysis.conclusions import conclude
+from fedmbo_ray.analysis.figures import heterogeneity, pairs
+from fedmbo_ray.analysis.figures.variance import bias_p, smallest_of
+from fedmbo_ray.analysis.learning import Curves, common, orderings
+from fedmbo_ray.analysis.mlflow_reader import RecordedRun, RecordedStudy, RecordedTrial
 
 
 def curves(label: str, *rows: list[float], xs: tuple[float, ...] = (0.0, 10.0, 30.0)) -> Curves:
@@ -37,15 +37,17 @@ def test_too_few_seeds_or_missing_figures_leave_an_ordering_open() -> None:
     assert (shown.status, few.status, lost.status) == ("holds", "open", "open")
 
 
-def run(name: str, **tags: str) -> Run:
+def run(name: str, **tags: str) -> RecordedRun:
     data = SimpleNamespace(tags=tags, metrics={}, params={})
-    return Run(None, SimpleNamespace(info=SimpleNamespace(run_id=name, run_name=name, status="FINISHED"), data=data))
+    return RecordedRun(
+        None, SimpleNamespace(info=SimpleNamespace(run_id=name, run_name=name, status="FINISHED"), data=data)
+    )
 
 
-def study(name: str, trials: dict[str, list[str]], **fields: Any) -> Study:
+def study(name: str, trials: dict[str, list[str]], **fields: Any) -> RecordedStudy:
     """Each trial by its status."""
-    sweeps = {sweep: [Trial(run("t", status=status), []) for status in each] for sweep, each in trials.items()}
-    return Study(run("study", study=name, scale="smoke"), sweeps, **fields)
+    sweeps = {sweep: [RecordedTrial(run("t", status=status), []) for status in each] for sweep, each in trials.items()}
+    return RecordedStudy(run("study", study=name, scale="smoke"), sweeps, **fields)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def study(name: str, trials: dict[str, list[str]], **fields: Any) -> Study:
         ),
     ],
 )
-def test_a_study_that_was_not_run_to_its_end_is_open(found: Study, said: str, tmp_path: Path) -> None:
+def test_a_study_that_was_not_run_to_its_end_is_open(found: RecordedStudy, said: str, tmp_path: Path) -> None:
     conclusion = conclude(found, tmp_path)
     assert conclusion.status == "open"
     assert [claim.measured for claim in conclusion.claims] == [said]
@@ -79,8 +81,8 @@ def test_where_methods_are_compared_some_may_diverge() -> None:
 
 
 def test_a_bias_that_can_not_be_told_is_not_taken_for_none() -> None:
-    assert np.isnan(bias_p(Trial(run("t"), [run("seed")]), [1.0]))
-    assert np.isnan(bias_p(Trial(run("t"), [run("a"), run("b")]), []))
-    assert np.isnan(bias_p(Trial(run("t"), [run("a"), run("b")]), [1.0]))  # neither has the figure
+    assert np.isnan(bias_p(RecordedTrial(run("t"), [run("seed")]), [1.0]))
+    assert np.isnan(bias_p(RecordedTrial(run("t"), [run("a"), run("b")]), []))
+    assert np.isnan(bias_p(RecordedTrial(run("t"), [run("a"), run("b")]), [1.0]))  # neither has the figure
     assert np.isnan(smallest_of([0.5, np.nan]))
     assert smallest_of([0.2, 0.9]) == 0.4

@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from checkout import ROOT
 from tasks import TINY_PROBLEMS, tiny_config
 from torch import nn
 
-from fedmbo_ray.algorithms import ALGORITHMS
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.building import build_task, require_rows
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.loading import differences, read_config
+from fedmbo_ray.config.overrides import differences, read_config
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.settings import settings
+from fedmbo_ray.methods.algorithms import ALGORITHMS
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
 from fedmbo_ray.problems import PROBLEMS
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.registry import ConfigError, construct, settings
+from fedmbo_ray.runs.build import build_task, require_rows
 
 
 @pytest.mark.parametrize("problem", TINY_PROBLEMS)
@@ -30,7 +33,7 @@ def test_a_resolved_config_reads_back_equal(problem: str) -> None:
 
 def test_the_default_and_shipped_configs_are_valid() -> None:
     assert isinstance(read_config(None, []).algorithm, DoubleLoop)
-    for path in Path("tune_configs").rglob("*.yaml"):
+    for path in (ROOT / "tune_configs").rglob("*.yaml"):
         if "tune:" not in path.read_text():  # sweeps are shown by test_tune
             read_config(path, [])
 
@@ -236,7 +239,7 @@ def test_a_method_takes_its_own_defaults_and_the_changes_to_them() -> None:
     algorithm = config.resolved()["algorithm"]
     assert algorithm["name"] == "fednest"
     assert (algorithm["lower"]["local_steps"], algorithm["lower"]["steps"]) == (3, 1)
-    assert algorithm["smoothness"] == {"name": "auto", "iterations": 10, "every": 7, "margin": 1.5, "batch_size": 64}
+    assert algorithm["smoothness"] == {"name": "auto", "iterations": 10, "every": 7, "margin": 1.5, "batch_size": None}
     assert construct(RunConfig, config.resolved()) == config
 
 

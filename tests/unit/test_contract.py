@@ -1,7 +1,5 @@
 """What every registered solver, estimator and algorithm must keep. New entries are tested from the day they exist."""
 
-import re
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,20 +7,20 @@ import pytest
 import torch
 from tasks import ALGORITHM, federation, tiny_config
 
-from fedmbo_ray import memory
-from fedmbo_ray.algorithms import ALGORITHMS
-from fedmbo_ray.backends.in_process import InProcess
-from fedmbo_ray.backends.ray_actors import RayActors
-from fedmbo_ray.building import build_federation, build_task
-from fedmbo_ray.cards import Card, Cost
-from fedmbo_ray.federation import Clients
-from fedmbo_ray.hypergradients import HYPERGRADIENTS
-from fedmbo_ray.lower import LOWER
-from fedmbo_ray.outer import OUTER
-from fedmbo_ray.registry import Component, construct, parts_of, required_of
-from fedmbo_ray.rng import stream
-from fedmbo_ray.schedules import SCHEDULES
-from fedmbo_ray.smoothness import SMOOTHNESS
+from fedmbo_ray.core.cards import Card, Cost
+from fedmbo_ray.core.components import Component, construct, parts_of, required_of
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.algorithms import ALGORITHMS
+from fedmbo_ray.methods.base import kept_at_first
+from fedmbo_ray.methods.curvature import SMOOTHNESS
+from fedmbo_ray.methods.hypergradients import HYPERGRADIENTS
+from fedmbo_ray.methods.lower import LOWER
+from fedmbo_ray.methods.outer import OUTER
+from fedmbo_ray.methods.schedules import SCHEDULES
+from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.loop import Loop, in_process
+from fedmbo_ray.testing.costs import formulas, measured
 
 # Values of the parameters that a component may require, and where a component needs others.
 TYPICAL = {"steps": 2, "local_steps": 3, "terms": 3, "batch_size": 4, "step_size": 0.1}
@@ -100,12 +98,11 @@ def config_for(name: str, problem: str, m: int = 20, n: int = 6, **changes: Any)
 
 def final_state(config: Any, backend: Any = None, rounds: int = 2, seed: int = 0) -> dict[str, torch.Tensor]:
     """After some rounds, whose randomness comes from `seed`; the task and the starting point do not."""
-    task = build_task(config)
-    fed = build_federation(config, task, backend or InProcess(task.problem, task.data))
-    state = config.algorithm.init(*task.problem.init(stream(config.seed, "init")), task.data.num_clients)
-    for k in range(rounds):
-        state = config.algorithm.round(fed.clients(stream(seed, "round", k), k), state)
-    return state
+    loop = Loop(config, make_backend=lambda task: backend or in_process(task))
+    loop.config = config.model_copy(update={"seed": seed})
+    for _ in range(rounds):
+        loop.step()
+    return loop.state
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -127,32 +124,6 @@ def test_same_seed_same_bits_and_nothing_global_touched(name: str, problem: str)
     assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
     assert same(first, final_state(config))
     assert not same(first, final_state(config, seed=1))
-
-
-@pytest.fixture(scope="module")
-def pool(cluster):
-    """Ray backends of one and of three actors for a task, kept for the next test with the same one."""
-    made: dict[Any, tuple[RayActors, ...]] = {}
-
-    def get(config: Any) -> tuple[RayActors, ...]:
-        key = (type(config.problem), config.clients.num_clients)
-        if key not in made:
-            task = build_task(config)
-            made[key] = tuple(RayActors(task.problem, task.data, actors, cpus=0.5) for actors in (1, 3))
-        return made[key]
-
-    yield get
-    for pools in made.values():
-        for each in pools:
-            each.close()
-
-
-@pytest.mark.parametrize(("name", "problem"), ONCE)
-def test_ray_gives_the_bits_of_in_process(name: str, problem: str, pool) -> None:
-    config = config_for(name, problem)
-    here = final_state(config)
-    for backend in pool(config):
-        assert same(here, final_state(config, backend))
 
 
 @every_algorithm
@@ -189,17 +160,16 @@ def test_any_cohort(name: str, m: int, n: int, replace: bool) -> None:
 def test_dropouts_are_survived(name: str, dropped: str) -> None:
     availability = {"dropout": 0.6, "straggle": 0.3, "dropped": dropped}
     config = config_for(name, "quadratic", 20, 4, availability=availability)
-    task = build_task(config)
-    fed = build_federation(config, task, InProcess(task.problem, task.data))
-    state = config.algorithm.init(*task.problem.init(stream(0)), task.data.num_clients)
-    for k in range(5):
-        state = config.algorithm.round(fed.clients(stream(k), k), state)
-    assert state["x"].isfinite().all()
-    assert fed.meter.dropped > 0
+    loop = Loop(config)
+    for _ in range(5):
+        loop.step()
+    assert loop.state["x"].isfinite().all()
+    assert loop.meter.dropped > 0
 
 
 # Costs: what was measured must be what the card says, for some value of its random letters.
 p, q = 3, 5
+ELL = torch.tensor(1.0, dtype=torch.float64)
 
 
 def small_quadratic(m: int):
@@ -207,30 +177,9 @@ def small_quadratic(m: int):
     return build_task(tiny_config("quadratic", problem=problem, clients={"num_clients": m, "cohort_size": min(m, 6)}))
 
 
-def formulas(cost: Cost, letters: dict[str, int], n: int) -> set[tuple[float, ...]]:
+def possible(cost: Cost, letters: dict[str, int], n: int) -> set[tuple[float, ...]]:
     """What a cost may come to: communications and floats down and up, over all values of its random letters."""
-    random = {
-        "D": range(letters["N"]),
-        "D_max": range(letters["N"]),
-        "D_mean": [total / n for total in range(letters["N"] * n)],
-        "R": range(50),
-    }
-    written = set(re.findall(r"\w+", " ".join(cost)))
-    used = [letter for letter in random if letter in written]
-    found = set()
-    for values in product(*(random[letter] for letter in used)):
-        known = {**letters, "p": p, "q": q, "n": n, **dict(zip(used, values, strict=True))}
-        found.add(tuple(round(eval(formula, {}, known), 6) for formula in cost))
-    return found
-
-
-def measured(fed: Any, call: Any) -> tuple[float, ...]:
-    meter, n = fed.meter, fed.cohort_size
-    before = (meter.communications, meter.floats_down, meter.floats_up)
-    call()
-    after = (meter.communications, meter.floats_down, meter.floats_up)
-    communications, down, up = (b - a for a, b in zip(before, after, strict=True))
-    return communications, round(down / n, 6), round(up / n, 6)
+    return formulas(cost, {**letters, "p": p, "q": q, "n": n})
 
 
 @pytest.mark.parametrize(
@@ -242,14 +191,14 @@ def test_a_component_sends_what_its_card_says(kind: str, name: str) -> None:
     task = small_quadratic(m)
     fed = federation(task, n, block_size=4)
     x, y = task.problem.init(stream(0))
-    state = memory.start(component, kind, y, m)
-    more = {"lower": (), "hypergradient": (torch.tensor(1.0, dtype=y.dtype),), "outer": (torch.ones_like(x), 0.1)}
+    kept = kept_at_first(component, x, y, m)
+    more = {"lower": (kept,), "hypergradient": (ELL, kept), "outer": (torch.ones_like(x), 0.1)}
     arguments = (fed.clients(stream(1)), x, y, *more[kind])
     run = {"lower": "solve", "hypergradient": "estimate", "outer": "step"}[kind]
     letters = {"T": getattr(component, "steps", 0), "N": getattr(component, "terms", 0), "m": m}
     letters["Q"] = letters["T"]
-    seen = measured(fed, lambda: memory.call(getattr(component, run), kind, state, *arguments))
-    assert seen in formulas(component.card.cost, letters, n)
+    seen = measured(fed, lambda: getattr(component, run)(*arguments))
+    assert seen in possible(component.card.cost, letters, n)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -265,7 +214,7 @@ def test_a_method_sends_in_a_round_what_its_card_says(name: str) -> None:
     letters["Q"] = getattr(getattr(method, "hypergradient", None), "steps", 0)
     for k in (1, 2, 3):
         seen = measured(fed, lambda k=k: method.round(fed.clients(stream(2, k), k), state))
-        assert seen in formulas(method.card.cost, letters, n)
+        assert seen in possible(method.card.cost, letters, n)
 
 
 def test_a_cost_that_is_off_by_one_float_is_noticed() -> None:
@@ -273,9 +222,9 @@ def test_a_cost_that_is_off_by_one_float_is_noticed() -> None:
     task = small_quadratic(20)
     fed = federation(task, 6)
     solver = construct(LOWER["minibatch_sgd"], parameters("lower", "minibatch_sgd"))
-    seen = measured(fed, lambda: solver.solve(fed.clients(stream(1)), *task.problem.init(stream(0))))
-    assert seen in formulas(solver.card.cost, {"T": 2, "N": 0, "m": 20}, 6)
-    assert seen not in formulas(wrong, {"T": 2, "N": 0, "m": 20}, 6)
+    seen = measured(fed, lambda: solver.solve(fed.clients(stream(1)), *task.problem.init(stream(0)), {}))
+    assert seen in possible(solver.card.cost, {"T": 2, "N": 0, "m": 20}, 6)
+    assert seen not in possible(wrong, {"T": 2, "N": 0, "m": 20}, 6)
 
 
 def test_one_cohort_for_all_communications_is_told_x_and_y_once() -> None:
@@ -284,18 +233,19 @@ def test_one_cohort_for_all_communications_is_told_x_and_y_once() -> None:
     x, y = task.problem.init(stream(0))
     clients = fed.clients(stream(4))
     clients = clients.with_one_cohort(clients.sample())
-    HYPERGRADIENTS["ihgp"](terms=terms, batch_size=1).estimate(clients, x, y, torch.tensor(1.0, dtype=torch.float64))
+    HYPERGRADIENTS["ihgp"](terms=terms, batch_size=1).estimate(clients, x, y, ELL, {})
     hops = fed.meter.communications - 2
     assert hops > 0
     assert fed.meter.floats_down == n * (p + q + (hops + 1) * q)
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if " " not in name])
+NEEDS_ALL = [name for name in METHODS if ALGORITHMS[name].card.participation == "full"]
+
+
+@pytest.mark.parametrize("name", NEEDS_ALL)
 def test_a_method_that_needs_everyone_asks_everyone(name: str, monkeypatch) -> None:
     """In every communication, also with `clients.replace`; ℓ is measured by a sample."""
     config = config_for(name, "quadratic", 20, 6)
-    if config.algorithm.card.participation != "full":
-        return
     asked = []
     communicate = Clients._communicate
     monkeypatch.setattr(
@@ -304,12 +254,13 @@ def test_a_method_that_needs_everyone_asks_everyone(name: str, monkeypatch) -> N
         lambda self, job, cohort, *rest: asked.append(cohort) or communicate(self, job, cohort, *rest),
     )
     final_state(config)
+    assert asked
     assert all(sorted(cohort) == list(range(20)) for cohort in asked)
 
 
 def test_every_entry_has_a_card_and_reconstructed_ones_say_so() -> None:
-    from fedmbo_ray.cards import RECONSTRUCTED
-    from fedmbo_ray.partitions import PARTITIONS
+    from fedmbo_ray.core.cards import RECONSTRUCTED
+    from fedmbo_ray.data.partitions import PARTITIONS
     from fedmbo_ray.problems import PROBLEMS
 
     for registry in (LOWER, HYPERGRADIENTS, OUTER, PROBLEMS, PARTITIONS, ALGORITHMS):

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from fedmbo_ray.loading import changed, read_yaml
-from fedmbo_ray.placement import placeable
-from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.rng import stream
-from fedmbo_ray.sweeps.config import Sweep, SweepFields, make_sweep, read_sweep
-from fedmbo_ray.sweeps.dimensions import dimension, label
+from fedmbo_ray.backends.ray.placement import placeable
+from fedmbo_ray.config.overrides import DEFAULT, changed
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.io import read_yaml
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.sweeps.schema import SweepFields, SweepPlan, make_sweep, read_sweep
+from fedmbo_ray.sweeps.space import dimension, label
 
 
-def sweep(*words: str) -> Sweep:
-    return make_sweep(changed(read_yaml(None), list(words), SweepFields))
+def sweep(*words: str) -> SweepPlan:
+    return make_sweep(changed(read_yaml(DEFAULT), list(words), SweepFields))
 
 
 def test_a_grid_has_every_combination_in_the_order_of_the_file() -> None:
@@ -91,9 +92,9 @@ def test_labels_are_as_short_as_can_be() -> None:
         (["algorithm.step_size={grid: [0.1, -1]}"], "greater than 0, but got -1"),
         (["algorithm.step_size={quniform: [0.05, 0.95, 0.2]}"], "bounds must be multiples of the quantum"),
         (["algorithm.step_size={qloguniform: [0.01, 1, 0.1]}"], "bounds must be multiples of the quantum"),
-        (["clients.cohort_size={randint: [1, 20.5]}"], "whole bounds"),
+        (["clients.cohort_size={randint: [1, 20.5]}"], "integer bounds"),
         (["clients.cohort_size={randint: [0, 20]}"], "greater than or equal to 1, but got 0"),
-        (["tune.search=grid", "algorithm.step_size={uniform: [0.1, 0.2]}"], "goes through lists"),
+        (["tune.search=grid", "algorithm.step_size={uniform: [0.1, 0.2]}"], "search=grid needs lists"),
         (["tune.search=optuna", "algorithm.step_size={grid: [0.1]}"], "needs choice in place of grid"),
         (["tune.scheduler=ash"], "did you mean 'asha'"),
         (["tune.metrc=x"], "did you mean 'metric'"),
@@ -109,7 +110,9 @@ def test_what_is_wrong_is_said_in_one_line(words, said) -> None:
 
 
 def test_a_sweep_can_be_read_back() -> None:
-    whole = read_sweep(None, ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.scheduler={name: asha, grace: 5}"])
+    whole = read_sweep(
+        DEFAULT, ["algorithm.step_size={loguniform: [0.01, 0.1]}", "tune.scheduler={name: asha, grace: 5}"]
+    )
     again = make_sweep(whole.plain())
     assert again == whole
 
@@ -140,9 +143,9 @@ def test_zips_go_together_and_grids_across_them() -> None:
     [
         (
             ["rounds={zip: [1, 2]}", "seed={zip: [1, 2, 3]}"],
-            "as many values, but seed has 3, rounds has 2",
+            "the same number of values, but seed has 3, rounds has 2",
         ),
-        (["rounds={zip: [1, 2]}", "tune.scheduler=pbt"], "which a zip forbids"),
+        (["rounds={zip: [1, 2]}", "tune.scheduler=pbt"], "so a zip is not allowed"),
         (["rounds={zip: [1, 2]}", "tune.search=optuna"], "needs choice in place of zip"),
         (["rounds={zip: 3}"], "must be a list of values"),
     ],

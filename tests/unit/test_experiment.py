@@ -6,16 +6,16 @@ import pytest
 import torch
 from tasks import ALGORITHM, tiny_config
 
-from fedmbo_ray import experiment
-from fedmbo_ray.algorithms.double_loop import DoubleLoop
-from fedmbo_ray.checkpoints import RunFolder
-from fedmbo_ray.experiment import run
-from fedmbo_ray.federation import RunFailed
-from fedmbo_ray.registry import ConfigError
+from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
+from fedmbo_ray.runs import loop as experiment
+from fedmbo_ray.runs.evaluation import Evaluation
+from fedmbo_ray.runs.folder import Checkpoint, RunFolder
+from fedmbo_ray.runs.loop import run
 
 
 def timeless(records: list[dict]) -> list[dict]:
-    return [{key: value for key, value in record.items() if key != "wall_seconds"} for record in records]
+    return [{key: value for key, value in record.items() if not key.endswith("_seconds")} for record in records]
 
 
 CONFIG = tiny_config("quadratic", record={"every": 1, "checkpoint_every": 100})
@@ -61,16 +61,16 @@ def test_an_interrupt_in_the_middle_of_a_round_costs_nothing(
 def test_an_interrupt_while_a_record_is_made_costs_nothing(
     round: int, undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = experiment._Run._figures
+    original = Evaluation.figures
 
-    def interrupted(self, x, y):
-        if self.round == round:
+    def interrupted(self, state, now):
+        if now == round:
             raise Stopped
-        return original(self, x, y)
+        return original(self, state, now)
 
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(experiment._Run, "_figures", interrupted)
+        patch.setattr(Evaluation, "figures", interrupted)
         with pytest.raises(Stopped):
             list(run(CONFIG, folder))
     assert timeless(list(run(CONFIG, folder, resume=True))) == undisturbed
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        folder.save({"round": 99}, keep=1)
+        folder.save(Checkpoint({}, {"round": 99}, {}), keep=1)
     assert folder.saved_round() == saved
     assert not list(folder.checkpoints.glob(".*"))
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 from tasks import federation, tiny_task
 
-from fedmbo_ray.availability import Unreliable
-from fedmbo_ray.data import Draw, unstack
-from fedmbo_ray.oracles import grad_y_lower, hessian_yy
-from fedmbo_ray.registry import ConfigError, construct
-from fedmbo_ray.rng import stream
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.data.batches import Draw, unstack
+from fedmbo_ray.federation.availability import Unreliable
+from fedmbo_ray.problems.oracles import grad_y_lower, hessian_yy
 
 TRAIN = Draw("train", 3)
 

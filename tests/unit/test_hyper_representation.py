@@ -9,10 +9,10 @@ from tasks import tiny_task
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from fedmbo_ray import data
-from fedmbo_ray.data import ArrayClients, Draw, Rows
-from fedmbo_ray.problems.hyper_representation import Placed, flatten
-from fedmbo_ray.rng import draw_seeds, stream
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.data import batches as data
+from fedmbo_ray.data.batches import ArrayClients, Draw, Rows
+from fedmbo_ray.problems.flat_module import FlatModule, flatten
 
 
 def tied() -> nn.Module:
@@ -32,7 +32,7 @@ def test_a_placed_module_is_a_function_of_its_parameters(make) -> None:
     inputs, x = (torch.from_numpy(rng.standard_normal(shape)) for shape in ((5, 1, 4, 4), own.shape))
     parts = x.split([parameter.numel() for parameter in module.parameters()])
     named = {name: part.view_as(old) for (name, old), part in zip(module.named_parameters(), parts, strict=True)}
-    placed = Placed(module)
+    placed = FlatModule(module)
     assert torch.equal(placed(x, inputs), functional_call(module, named, (inputs,)))
     assert torch.equal(flatten(module), own)
     value = lambda x: placed(x, inputs).square().sum()  # noqa: E731
@@ -45,7 +45,7 @@ def test_a_placed_module_that_raises_keeps_its_parameters() -> None:
     module = nn.Sequential(nn.Linear(4, 3))
     own = list(module.parameters())
     with pytest.raises(RuntimeError):
-        Placed(module)(torch.zeros(15), torch.zeros(2, 5))
+        FlatModule(module)(torch.zeros(15), torch.zeros(2, 5))
     assert all(a is b for a, b in zip(own, module.parameters(), strict=True))
 
 

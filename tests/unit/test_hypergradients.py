@@ -5,14 +5,14 @@ import pytest
 import torch
 from tasks import federation, log_slope
 
-from fedmbo_ray.hypergradients.exact import Exact
-from fedmbo_ray.hypergradients.ihgp import IHGP
-from fedmbo_ray.hypergradients.ihgp_sum import IHGPSum
-from fedmbo_ray.hypergradients.linear_sgd import LinearSGD
-from fedmbo_ray.hypergradients.local_neumann import LocalNeumann
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.methods.hypergradients.exact import Exact
+from fedmbo_ray.methods.hypergradients.ihgp import IHGP
+from fedmbo_ray.methods.hypergradients.ihgp_sum import IHGPSum
+from fedmbo_ray.methods.hypergradients.linear_sgd import LinearSGD
+from fedmbo_ray.methods.hypergradients.local_neumann import LocalNeumann
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.rng import draw_seeds, stream
 
 ONE = torch.tensor(1.0, dtype=torch.float64)
 
@@ -28,7 +28,7 @@ def estimates(task: Task, estimator, n: int, repeats: int, cohort: str = "fresh"
     for repeat in range(repeats):
         clients = fed.clients(stream(1, n, repeat))
         clients = clients.with_one_cohort(clients.sample()) if cohort == "fixed" else clients
-        found.append(estimator.estimate(clients, x, y, ONE))
+        found.append(estimator.estimate(clients, x, y, ONE, {})[0])
     return torch.stack(found)
 
 
@@ -51,6 +51,7 @@ def floor(task: Task, terms: int) -> float:
     return float(torch.stack(vectors).var(0, correction=0).sum())
 
 
+@pytest.mark.slow
 def test_the_variance_of_ihgp_has_a_floor_and_that_of_its_sum_has_none() -> None:
     task, terms = Quadratic().build(6, 100), 8
     F = floor(task, terms)
@@ -75,6 +76,7 @@ def test_a_fixed_cohort_is_biased_by_what_its_clients_differ_in() -> None:
     assert error("fresh") < 4 < error("fixed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("series", ["sum", "term"])
 def test_local_estimates_have_the_bias_that_their_formula_says(series: str) -> None:
     """Mean: mean_i [∇_x f_i − J_i (1/ℓ)Σ_{j<N}(I − A_i/ℓ)^j ∇_y f_i], not the hypergradient, however large N is."""
@@ -100,15 +102,15 @@ def test_sgd_on_the_linear_system_finds_its_solution_and_goes_on_from_it() -> No
     task = Quadratic(gradient_noise=0, hessian_noise=0, jacobian_noise=0).build(9, 12)
     x, y = point(task)
     estimator, clients = LinearSGD(steps=100, step_size=0.9, batch_size=1), federation(task, 12, replace=False)
-    h, memory = estimator.estimate(clients.clients(stream(0)), x, y, ONE, estimator.memory(y, 12))
+    h, kept = estimator.estimate(clients.clients(stream(0)), x, y, ONE, estimator.init(x, y, 12))
     assert torch.allclose(h, task.problem.surrogate(x, y), rtol=1e-8)
     one_step = LinearSGD(steps=1, step_size=0.9, batch_size=1)
-    h, _ = one_step.estimate(clients.clients(stream(0)), x, y, ONE, memory)
+    h, _ = one_step.estimate(clients.clients(stream(0)), x, y, ONE, kept)
     assert torch.allclose(h, task.problem.surrogate(x, y), rtol=1e-8)
 
 
 def test_exact_is_exact() -> None:
     task = Quadratic(nonconvexity=1.0).build(9, 12)
     x, y = point(task)
-    h = Exact(tolerance=1e-12).estimate(federation(task, 3).clients(stream(0)), x, y, ONE)
+    h, _ = Exact(tolerance=1e-12).estimate(federation(task, 3).clients(stream(0)), x, y, ONE, {})
     assert torch.allclose(h, task.problem.surrogate(x, y), rtol=1e-10)

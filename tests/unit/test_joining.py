@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmbo_ray.backends.messages import Arrays
-from fedmbo_ray.backends.requests import Request, packed, parts_of, shares
-from fedmbo_ray.backends.tree import members, weight
-from fedmbo_ray.joining import Joined, Part, beside
+from fedmbo_ray.backends.ray.hierarchy import members, weight
+from fedmbo_ray.backends.ray.messages import Arrays
+from fedmbo_ray.backends.ray.protocol import Request, packed, shares, unpacked
+from fedmbo_ray.federation.reduction import Joined, Part, beside
 
 
 def leaf(number: int) -> Part:
@@ -35,7 +35,7 @@ def test_the_order_of_arrival_and_who_joins_do_not_matter(total: int, random) ->
     for each in held:
         random.shuffle(each)
         theirs = Joined(total, map(leaf, each))
-        for part in parts_of(*packed(theirs)):
+        for part in unpacked(*packed(theirs)):
             joined.add(part)
     assert joined.whole is not None
     size = 1 << (total - 1).bit_length()

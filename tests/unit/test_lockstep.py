@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from tasks import ALGORITHM, tiny_config
 
-from fedmbo_ray.backends.lockstep import Shared, advance
-from fedmbo_ray.blocks import run_together
-from fedmbo_ray.checkpoints import Record
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.experiment import run
+from fedmbo_ray.backends.lockstep import SharedBackends, advance
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.federation.execution import run_together
 from fedmbo_ray.problems.quadratic import Quadratic
+from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.loop import run
 
 
 def algorithms() -> dict[str, dict[str, Any]]:
@@ -30,7 +30,7 @@ def config(name: str, seed: int, n: int, **clients: Any) -> RunConfig:
 
 def side_by_side(configs: list[RunConfig]) -> list[list[Record]]:
     """The records of each run."""
-    shared = Shared()
+    shared = SharedBackends()
     runs = [run(each, make_backend=shared) for each in configs]
     records: list[list[Record]] = [[] for _ in runs]
     while any(found := advance(runs)):
@@ -40,7 +40,7 @@ def side_by_side(configs: list[RunConfig]) -> list[list[Record]]:
 
 
 def without_time(records: list[Record]) -> list[Record]:
-    return [{key: value for key, value in record.items() if key != "wall_seconds"} for record in records]
+    return [{key: value for key, value in record.items() if not key.endswith("_seconds")} for record in records]
 
 
 @pytest.mark.parametrize("name", list(algorithms()))

@@ -5,19 +5,20 @@ import pytest
 import torch
 from tasks import federation, tiny_task
 
-from fedmbo_ray import memory
-from fedmbo_ray.data import Draw
-from fedmbo_ray.lower.accelerated_sgd import AcceleratedSGD
-from fedmbo_ray.lower.fedavg import FedAvg
-from fedmbo_ray.lower.fedlin import FedLin
-from fedmbo_ray.lower.fedsvrg import FedSVRG
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
-from fedmbo_ray.lower.proxskip import ProxSkip
-from fedmbo_ray.lower.scaffold import Scaffold
-from fedmbo_ray.oracles import grad_y_lower
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.methods.base import kept_at_first
+from fedmbo_ray.methods.lower.accelerated_sgd import AcceleratedSGD
+from fedmbo_ray.methods.lower.fedavg import FedAvg
+from fedmbo_ray.methods.lower.fedlin import FedLin
+from fedmbo_ray.methods.lower.fedsvrg import FedSVRG
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.methods.lower.proxskip import ProxSkip
+from fedmbo_ray.methods.lower.scaffold import Scaffold
+from fedmbo_ray.problems.oracles import grad_y_lower
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.registry import ConfigError, construct
-from fedmbo_ray.rng import stream
 
 QUIET = {"gradient_noise": 0, "hessian_noise": 0, "jacobian_noise": 0}
 
@@ -45,10 +46,9 @@ def test_heterogeneity_does_not_move_the_fixed_point(solver) -> None:
     assert (found - task.problem.y_star(x)).norm() < 1e-10
 
 
-def solved(solver, clients, x, y, state=None):
-    """y and the memory after one call, which starts with `state` or anew."""
-    state = memory.start(solver, "lower", y, clients.num_clients) if state is None else state
-    return memory.call(solver.solve, "lower", state, clients, x, y)
+def solved(solver, clients, x, y, kept=None):
+    """y and what is kept after one call, which starts with `kept` or anew."""
+    return solver.solve(clients, x, y, kept_at_first(solver, x, y, clients.num_clients) if kept is None else kept)
 
 
 def test_scaffold_remembers_and_corrects_with_sampled_clients() -> None:
@@ -57,13 +57,13 @@ def test_scaffold_remembers_and_corrects_with_sampled_clients() -> None:
     x, y = task.problem.init(stream(1))
     solver = Scaffold(steps=300, local_steps=3, step_size=0.1, batch_size=1)
     clients = federation(task, 4, replace=True).clients(stream(2))
-    found, state = solved(solver, clients, x, y + 1)
-    assert torch.allclose(state["lower.c"], state["lower.c_i"].mean(0), atol=1e-12)
+    found, kept = solved(solver, clients, x, y + 1)
+    assert torch.allclose(kept["c"], kept["c_i"].mean(0), atol=1e-12)
     star = task.problem.y_star(x)
     own = clients.map(grad_y_lower, clients.everyone(), x, star, draw=Draw("train", None))
-    assert torch.allclose(state["lower.c_i"], own, atol=1e-6)
+    assert torch.allclose(kept["c_i"], own, atol=1e-6)
     assert (found - star).norm() < 1e-6
-    again, _ = solved(Scaffold(steps=1, local_steps=3, step_size=0.1, batch_size=1), clients, x, star, state)
+    again, _ = solved(Scaffold(steps=1, local_steps=3, step_size=0.1, batch_size=1), clients, x, star, kept)
     forgot, _ = solved(Scaffold(steps=1, local_steps=3, step_size=0.1, batch_size=1), clients, x, star)
     assert (again - star).norm() < 1e-5 < (forgot - star).norm()
 
@@ -73,7 +73,7 @@ def test_scaffold_starts_as_fedavg() -> None:
     x, y = task.problem.init(stream(1))
     fields = {"steps": 1, "local_steps": 3, "step_size": 0.1, "batch_size": 4}
     a, _ = solved(Scaffold(**fields), federation(task, 6).clients(stream(2)), x, y)
-    b = FedAvg(**fields).solve(federation(task, 6).clients(stream(2)), x, y)
+    b = FedAvg(**fields).solve(federation(task, 6).clients(stream(2)), x, y, {})[0]
     assert torch.allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
@@ -82,7 +82,7 @@ def test_proxskip_that_never_skips_is_gradient_descent() -> None:
     task = Quadratic(**QUIET).build(0, 10)
     x, y = task.problem.init(stream(1))
     a, _ = solved(ProxSkip(steps=5, probability=1, step_size=0.3, batch_size=1), everyone(task), x, y + 1)
-    b = MinibatchSGD(steps=5, step_size=0.3, batch_size=1).solve(everyone(task), x, y + 1)
+    b = MinibatchSGD(steps=5, step_size=0.3, batch_size=1).solve(everyone(task), x, y + 1, {})[0]
     assert torch.allclose(a, b, rtol=1e-13, atol=1e-14)
 
 
@@ -109,7 +109,7 @@ def test_fedavg_stops_where_its_local_steps_balance() -> None:
     drift = sum((power @ b.unsqueeze(-1)).squeeze(-1) for power in powers[:tau]).mean(0)
     fixed = torch.linalg.solve(torch.eye(4).double() - powers[tau].mean(0), drift)
     solver = FedAvg(steps=60, local_steps=tau, step_size=beta, batch_size=1)
-    found = solver.solve(everyone(task), x, y)
+    found = solver.solve(everyone(task), x, y, {})[0]
     assert (found - fixed).norm() < 1e-10
     assert (found - task.problem.y_star(x)).norm() > 1e-3
 
@@ -118,8 +118,10 @@ def test_fedavg_with_one_local_step_is_minibatch_sgd() -> None:
     """Up to rounding: one averages points, the other gradients."""
     task = tiny_task("hyper_representation")
     x, y = task.problem.init(stream(1))
-    a = FedAvg(steps=3, local_steps=1, step_size=0.2, batch_size=4).solve(federation(task, 6).clients(stream(2)), x, y)
-    b = MinibatchSGD(steps=3, step_size=0.2, batch_size=4).solve(federation(task, 6).clients(stream(2)), x, y)
+    a = FedAvg(steps=3, local_steps=1, step_size=0.2, batch_size=4).solve(
+        federation(task, 6).clients(stream(2)), x, y, {}
+    )[0]
+    b = MinibatchSGD(steps=3, step_size=0.2, batch_size=4).solve(federation(task, 6).clients(stream(2)), x, y, {})[0]
     assert torch.allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
@@ -128,7 +130,7 @@ def test_fedsvrg_with_one_local_step_is_a_step_along_the_anchor() -> None:
     task = tiny_task("hyper_representation")
     x, y = task.problem.init(stream(1))
     clients = federation(task, 6).clients(stream(2))
-    stepped = FedSVRG(steps=1, local_steps=1, step_size=0.2, batch_size=4).solve(clients, x, y)
+    stepped = FedSVRG(steps=1, local_steps=1, step_size=0.2, batch_size=4).solve(clients, x, y, {})[0]
     clients = federation(task, 6).clients(stream(2))
     anchor = clients.mean(grad_y_lower, clients.sample(), x, y, draw=Draw("train", None))
     assert torch.allclose(stepped, y - 0.2 * anchor, rtol=1e-14, atol=1e-15)
@@ -138,8 +140,8 @@ def test_fedlin_with_equal_steps_is_fedsvrg_with_full_gradients() -> None:
     """On noise-free clients; up to rounding, as β/τ is formed on different sides."""
     task = Quadratic(**QUIET).build(3, 10)
     x, y = task.problem.init(stream(1))
-    a = FedLin(steps=2, local_steps=4, step_size=0.8).solve(everyone(task), x, y + 1)
-    b = FedSVRG(steps=2, local_steps=4, step_size=0.2, batch_size=1).solve(everyone(task), x, y + 1)
+    a = FedLin(steps=2, local_steps=4, step_size=0.8).solve(everyone(task), x, y + 1, {})[0]
+    b = FedSVRG(steps=2, local_steps=4, step_size=0.2, batch_size=1).solve(everyone(task), x, y + 1, {})[0]
     assert torch.allclose(a, b, rtol=1e-13, atol=1e-14)
 
 
@@ -155,9 +157,9 @@ def test_acceleration_pays_when_curvatures_differ() -> None:
 
     accelerated = AcceleratedSGD(steps=steps, strong_convexity=0.0, damping=2.0, batch_size=1)
     plain = MinibatchSGD(steps=steps, step_size=1.0, batch_size=1)
-    fast = gap(accelerated.solve(everyone(task), x, start))
+    fast = gap(accelerated.solve(everyone(task), x, start, {})[0])
     assert fast <= 4 * 2.0 * float((start - y).square().sum()) / (steps * (steps + 1))
-    assert fast < gap(plain.solve(everyone(task), x, start)) / 2
+    assert fast < gap(plain.solve(everyone(task), x, start, {})[0]) / 2
 
 
 def test_fedlin_refuses_an_empty_range() -> None:
@@ -174,5 +176,5 @@ def test_unequal_local_steps_are_counted_as_they_are_taken() -> None:
     solver = FedLin(steps=1, local_steps={"fewest": 2, "most": 5}, step_size=0.1)
     tau = solver.local_steps.of(clients).of(np.arange(20))
     assert set(tau) == {2, 3, 4, 5}
-    solver.solve(clients, x, y)
+    solver.solve(clients, x, y, {})
     assert fed.meter.samples == int(((1 + tau) * task.data.splits["train"].size).sum())

@@ -6,27 +6,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tasks import federation, tiny_task
+from tasks import tiny_config, tiny_task
 
-from fedmbo_ray.algorithms import ALGORITHMS
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.registry import construct
-from fedmbo_ray.rng import draw_seeds, stream
+from fedmbo_ray.runs.loop import Loop
 
 QUIET = {"gradient_noise": 0, "hessian_noise": 0, "jacobian_noise": 0}
 
 
 def run(task: Task, name: str, rounds: int, n: int | None = None, replace: bool = False, **fields: Any) -> torch.Tensor:
     """x after every round of a method; with all clients unless `n` is given."""
-    algorithm = construct(ALGORITHMS[name], fields)
     m = task.data.num_clients
-    fed = federation(task, n or m, replace=replace, rounds=rounds)
-    state = algorithm.init(*task.problem.init(stream(0, "init")), m)
+    clients = {"num_clients": m, "cohort_size": n or m, "replace": replace, "block_size": 64}
+    config = tiny_config(clients=clients, rounds=rounds, record={"every": rounds})
+    loop = Loop(config.model_copy(update={"algorithm": construct(ALGORITHMS[name], fields)}), task=task)
+    loop.config = loop.config.model_copy(update={"seed": 1})  # of its rounds, not of where it starts
     found = []
-    for k in range(rounds):
-        state = algorithm.round(fed.clients(stream(1, k), k), state)
-        found.append(state["x"])
+    while not loop.done:
+        loop.step()
+        found.append(loop.state["x"])
     return torch.stack(found)
 
 
@@ -152,6 +154,7 @@ def test_methods_that_claim_heterogeneity_drive_the_exact_hypergradient_to_zero(
     assert found < tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedmbo", "shrofbo", "d_soba", "fedmsa"])
 def test_sampled_clients_and_noise_leave_the_order_of_the_step(name: str) -> None:
     """With 5 of 20 clients and noisy oracles: a hundred times less than at the start (2.3)."""
@@ -163,6 +166,12 @@ def test_sampled_clients_and_noise_leave_the_order_of_the_step(name: str) -> Non
             "hypergradient": {"terms": 8, "batch_size": 4},
             "step_size": {"name": "decay", "initial": 0.2, "power": 1.0, "offset": 20},
             "smoothness": 1,
+        },
+        "shrofbo": {
+            "step_size": {"name": "decay", "initial": 0.2, "power": 1.0, "offset": 20},
+            "lower_step_size": 0.05,
+            "system_step_size": 0.05,
+            "batch_size": 4,
         },
         "fedmsa": {
             "step_size": {"name": "decay", "initial": 0.1, "power": 0.75, "offset": 20},
@@ -230,6 +239,7 @@ LOCAL: dict[str, tuple[int, float, dict[str, Any]]] = {  # rounds, relative tole
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOCAL)
 def test_methods_with_local_hypergradients_stop_at_their_bias(name: str) -> None:
     """For random Neumann terms it is the mean over the last two thirds of the rounds that is compared."""

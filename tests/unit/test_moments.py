@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from test_lockstep import side_by_side
 
-from fedmbo_ray.config import RunConfig
-from fedmbo_ray.moments.predictions import NotPredicted, constants, moments_of, predicted
-from fedmbo_ray.registry import construct
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.theory.predictions import NotPredicted, constants, moments_of, predicted
 
 SEEDS = 48
 

@@ -8,13 +8,14 @@ import torch
 from tasks import TINY_PROBLEMS, tiny_task
 from torch.func import grad, hessian, jacrev
 
-from fedmbo_ray import oracles
-from fedmbo_ray.blocks import Block, Job, draw_batches, run_block
-from fedmbo_ray.data import Draw, Integers
-from fedmbo_ray.lower.fedlin import local_steps as fedlin_steps
-from fedmbo_ray.lower.fedsvrg import local_svrg
-from fedmbo_ray.oracles import Gradient
-from fedmbo_ray.rng import draw_seeds, stream
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.data.batches import Draw, Integers
+from fedmbo_ray.federation.execution import Block, Job, draw_batches, run_block
+from fedmbo_ray.methods.lower.fedlin import unequal_steps
+from fedmbo_ray.methods.lower.fedsvrg import local_svrg
+from fedmbo_ray.problems import oracles
+from fedmbo_ray.problems.base import Capabilities
+from fedmbo_ray.problems.oracles import Gradient
 
 CPU = torch.device("cpu")
 TRAIN, VALIDATION = Draw("train", 3), Draw("validation", 3)
@@ -94,7 +95,7 @@ def test_a_block_computes_what_its_clients_would(name: str, oracle: str) -> None
 class Unlayered:
     """A problem that keeps its formulas to itself."""
 
-    stacks = True
+    capabilities = Capabilities(stacks=True)
 
     def __init__(self, problem) -> None:
         self.upper, self.lower = problem.upper, problem.lower
@@ -139,7 +140,7 @@ def test_steps_on_one_batch_look_at_it_once() -> None:
     task, rng = tiny_task("hyper_representation"), stream(6)
     x, y = point(task, rng)
     block = Block(np.arange(3), draw_seeds(rng, 3), ())
-    svrg, fedlin = partial(local_svrg, step_size=0.1), partial(fedlin_steps, step_size=0.1)
+    svrg, fedlin = partial(local_svrg, step_size=0.1), partial(unequal_steps, step_size=0.1)
     for kernel, draw, looks in (
         (svrg, Draw("train", 3, count=4), 4),  # both gradients of a step
         (fedlin, (Draw("train", None, count=4), Integers(5)), 1),  # all local data in every step

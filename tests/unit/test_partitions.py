@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmbo_ray.partitions import IID, ByDigits, Dirichlet, SortedShards, train_and_validation
-from fedmbo_ray.registry import ConfigError
-from fedmbo_ray.rng import stream
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.data.partitions import IID, ByDigits, Dirichlet, SortedShards, train_and_validation
 
 PARTITIONS = [
     IID(),
@@ -102,7 +102,7 @@ def test_too_few_rows_for_a_split_are_refused() -> None:
 @pytest.mark.parametrize("num_clients", [50, 100, 500])
 @pytest.mark.parametrize("partition", [ByDigits(digits=2), SortedShards(), Dirichlet(alpha=0.5), IID()], ids=repr)
 def test_mnist_for_up_to_500_clients(mnist, partition, num_clients: int) -> None:
-    from fedmbo_ray.datasets import data_root, load
+    from fedmbo_ray.data.datasets import data_root, load
 
     labels = load("mnist", data_root()).train_targets
     parts = partition.split(labels, num_clients, stream(0))

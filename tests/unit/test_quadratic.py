@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch.func import grad
 
-from fedmbo_ray.data import Draw
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.problems import population
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.registry import ConfigError, construct
-from fedmbo_ray.rng import draw_seeds, stream
 
 CPU = torch.device("cpu")
 

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tasks import federation
+from tasks import tiny_config
 
-from fedmbo_ray.algorithms import ALGORITHMS
-from fedmbo_ray.data import Integers, Trait
-from fedmbo_ray.federation import Clients
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.rng import draw_seeds, fold, stream
+from fedmbo_ray.data.batches import Integers, Trait
+from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.registry import construct
-from fedmbo_ray.rng import draw_seeds, fold, stream
+from fedmbo_ray.runs.loop import Loop
 
 m, a = 7, 0.7
 QUIET = {"gradient_noise": 0, "hessian_noise": 0, "jacobian_noise": 0}
@@ -75,21 +76,23 @@ class Asked(NamedTuple):
 def run(monkeypatch, name: str, rounds: int, n: int = 4, **fields: Any) -> tuple[dict[str, torch.Tensor], Any]:
     """The state after some rounds, and for each round who was asked, with which seeds."""
     algorithm = construct(ALGORITHMS[name], fields)
-    fed = federation(TASK, n, rounds=rounds, block_size=3)
+    clients = {"num_clients": m, "cohort_size": n, "block_size": 3}
+    config = tiny_config(clients=clients, rounds=rounds, record={"every": rounds})
     communicate, log = Clients._communicate, []
 
     def recorded(self, job, cohort, *rest):
         before = self.rng.bit_generator.state
-        log[-1].append(Asked(cohort.copy(), draw_seeds(self.rng, len(cohort))))
+        log[-1].append(Asked(np.array(cohort), draw_seeds(self.rng, len(cohort))))
         self.rng.bit_generator.state = before
         return communicate(self, job, cohort, *rest)
 
     monkeypatch.setattr(Clients, "_communicate", recorded)
-    state = algorithm.init(torch.tensor(x0), torch.tensor(y0), m)
-    for k in range(rounds):
+    loop = Loop(config.model_copy(update={"algorithm": algorithm}), task=TASK)
+    loop.place = loop.place._replace(state=algorithm.init(torch.tensor(x0), torch.tensor(y0), m))
+    while not loop.done:
         log.append([])
-        state = algorithm.round(fed.clients(stream(1, k), k), state)
-    return state, log
+        loop.step()
+    return loop.state, log
 
 
 def check(state: dict[str, torch.Tensor], tolerance: float = 1e-11, **expected: Any) -> None:
@@ -325,7 +328,7 @@ def test_aggitd(monkeypatch) -> None:
     state, log = run(monkeypatch, "aggitd", 4, **fields)
     x, y = x0, y0
     for k in range(4):
-        Q, r = int(stream(1, k).integers(N)), None
+        Q, r = int(stream(0, "round", k).integers(N)), None
         for step, asked in enumerate(log[k][:N]):
             G = mean([gy(i, x, y) for i in asked.cohort])
             if step == Q:
@@ -390,7 +393,7 @@ def test_proxskip(monkeypatch) -> None:
     state, _ = double_loop(monkeypatch, m, name="proxskip", **fields)
     x, y, r = x0, y0, np.zeros((m, len(y0)))
     for k in range(3):
-        coins, ys = stream(1, k).random(6) < 0.4, [y] * m
+        coins, ys = stream(0, "round", k).random(6) < 0.4, [y] * m
         for step in range(7):
             ys = [y_i - 0.2 * (gy(i, x, y_i) - r[i]) for i, y_i in enumerate(ys)]
             if step == 6 or coins[step]:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from fedmbo_ray.rng import bits, draw_seeds, fold, indices, normals, stream, uniforms
+from fedmbo_ray.core.rng import bits, draw_seeds, fold, indices, normals, stream, uniforms
 
 
 def test_streams_are_repeatable_and_differ_by_path() -> None:

@@ -1,15 +1,11 @@
 """The model of a round's time: by hand where that is possible, and the command that measures its constants."""
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scaling.__main__ import main
 from benchmarks.scaling.model import Communication, Costs, Machines, Replay, subtrees
-from fedmbo_ray.joining import Joined, Part
+from fedmbo_ray.federation.reduction import Joined, Part
 
 COSTS = Costs(call=0.001, latency=0.002, byte=1e-8, network=1e9)
 WORK = Communication(blocks=1, compute=0.01, shared=1000, stored=0, each=0.0, sums=1000, rows=0.0)
@@ -44,15 +40,3 @@ def test_parts_are_counted_as_they_are_joined(total: int, data) -> None:
     last = data.draw(st.integers(first + 1, total))
     parts = Joined(total, (Part(number, 1, (), ((),)) for number in range(first, last))).parts
     assert subtrees(first, last, total) == len(parts)
-
-
-def test_the_command_measures_and_draws(cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["data.name=digits", "clients.cohort_size=10", "--rounds", "2", "--out", str(tmp_path)]
-    assert main(words) == 0
-    assert "Expected, one block per actor" in capsys.readouterr().out
-    results = json.loads((tmp_path / "scaling.json").read_text())
-    assert results["costs"]["call"] > 0
-    assert results["points"][0]["measured"] > 0
-    assert [row["nodes"] for row in results["expected"]] == [1, 3, 10, 30, 100, 300, 1000]
-    assert (tmp_path / "scaling.png").stat().st_size > 5000
-    assert main(["clients.cohort_size=-1"]) == 2

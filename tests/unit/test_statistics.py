@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from analysis.claims import Claim, judged, verdict
-from analysis.learning import Curves, orderings
-from analysis.rounds import EPSILON, crossing
-from analysis.statistics import holm, mean_interval, paired, slope, slope_interval
+from fedmbo_ray.analysis.claims import Claim, judged, verdict
+from fedmbo_ray.analysis.figures.rounds import EPSILON, crossing
+from fedmbo_ray.analysis.learning import Curves, orderings
+from fedmbo_ray.analysis.statistics import holm, mean_interval, paired, slope, slope_interval
 
 SIZES = [1, 2, 4, 8, 16, 32]
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 from tasks import federation, log_slope
 
-from fedmbo_ray.hypergradients.phe import PHE
-from fedmbo_ray.hypergradients.phe_sum import PHESum
-from fedmbo_ray.lower.minibatch_sgd import MinibatchSGD
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.methods.hypergradients.phe import PHE
+from fedmbo_ray.methods.hypergradients.phe_sum import PHESum
+from fedmbo_ray.methods.lower.minibatch_sgd import MinibatchSGD
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.rng import stream
 
 
 def point(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,7 +22,8 @@ def estimates(task: Task, estimator, n: int, repeats: int, ell: float = 1.0, **c
     clients = federation(task, n, **changes)
     x, y = point(task)
     smoothness = torch.tensor(ell, dtype=torch.float64)
-    return torch.stack([estimator.estimate(clients.clients(stream(1, n, r)), x, y, smoothness) for r in range(repeats)])
+    calls = (estimator.estimate(clients.clients(stream(1, n, r)), x, y, smoothness, {}) for r in range(repeats))
+    return torch.stack([h for h, _ in calls])
 
 
 @pytest.mark.parametrize("replace", [True, False])
@@ -47,6 +48,7 @@ def test_bias_bound_with_the_lipschitz_constant_of_f(terms: int) -> None:
     assert 0 < bias <= lipschitz * kappa * (1 - 1 / kappa) ** terms
 
 
+@pytest.mark.slow
 def test_variance_of_phe_falls_like_one_over_n() -> None:
     task, sizes = Quadratic().build(6, 100), [1, 8, 64]
     variances = [float(estimates(task, PHE(terms=4, batch_size=1), n, 1500).var(0).sum()) for n in sizes]
@@ -70,7 +72,7 @@ def test_inner_step_error_keeps_what_clients_differ_by(batch_size: int, replace:
     y_star = task.problem.y_star(x)
     solver = MinibatchSGD(steps=1, step_size=beta, batch_size=batch_size)
     clients = federation(task, n, replace=replace)
-    steps = torch.stack([solver.solve(clients.clients(stream(2, r)), x, y_star) for r in range(repeats)])
+    steps = torch.stack([solver.solve(clients.clients(stream(2, r)), x, y_star, {})[0] for r in range(repeats)])
     errors = (steps - y_star).square().sum(1)
     spread = task.problem.client_variance(x, y_star) * (1 if replace else (m - n) / (m - 1))
     expected = beta**2 * (task.problem.sample_variance(x, y_star) / batch_size + spread) / n
@@ -86,14 +88,14 @@ def test_communications_of_phe_follow_the_deepest_column() -> None:
     counts = []
     for r in range(repeats):
         before = clients.meter.communications
-        PHE(terms=terms, batch_size=1).estimate(clients.clients(stream(3, r)), x, y, ell)
+        PHE(terms=terms, batch_size=1).estimate(clients.clients(stream(3, r)), x, y, ell, {})
         counts.append(clients.meter.communications - before)
     expected = 2 + sum(1 - ((k + 1) / terms) ** n for k in range(terms))
     assert abs(np.mean(counts) - expected) < 4 * np.std(counts) / repeats**0.5
 
 
 def test_omitted_clients_bias_phe_towards_short_columns_and_resampled_ones_do_not() -> None:
-    from fedmbo_ray.availability import Unreliable
+    from fedmbo_ray.federation.availability import Unreliable
 
     task, terms = Quadratic().build(9, 30), 6
     expected = task.problem.surrogate(*point(task), terms)

@@ -1,0 +1,104 @@
+"""What a real MLflow is told of sweeps, and shows in a real browser."""
+
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from browser import browser, needs_browser
+from browser import wait_for as page_shows
+from mlflow import MlflowClient
+from servers import free_port, served
+from small_sweeps import SMALL, by_hand, shown, sweep_of, wait_for
+from tasks import reference
+
+from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.sweeps.ranking import ranked
+from fedmbo_ray.tracking.background import BackgroundTracking
+from fedmbo_ray.tracking.sweep_tracker import SweepTracker
+
+
+@pytest.fixture(autouse=True)
+def _here(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mlflow.set_tracking_uri(database)  # where `mlflow.pyfunc` looks
+
+
+def test_mlflow_is_told_once_however_often_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alphas = "algorithm.step_size={grid: [0.01, 0.02, 0.04, 0.08]}"
+    sweep, folder = by_hand(tmp_path / "sweeps/hand", alphas, "tune.seeds=2")
+    tracker = SweepTracker(sweep, folder, "a test")
+    tracker.connect()
+    sent, log_batch = [], tracker.client.log_batch
+
+    def breaking(*args, **kwargs):
+        sent.append(args)
+        if len(sent) % 5 == 0:
+            raise ConnectionError("gone")
+        return log_batch(*args, **kwargs)
+
+    monkeypatch.setattr(tracker.client, "log_batch", breaking)
+    following = BackgroundTracking(tracker)
+    wait_for(lambda: following.attempt(tracker.update))
+    once = shown(tracker.uri, "hand")
+    other = SweepTracker(sweep, folder, "a test")  # somebody else, who knows only what the server knows
+    other.update()
+    other.conclude()
+    again = shown(tracker.uri, "hand")
+    trials = {key: value for key, value in again.items() if key}
+    assert trials == {key: value for key, value in once.items() if key}
+    assert len(trials) == 4 + 8
+    assert trials["00001/1"]["parent"] == "00001"
+    means = [
+        (a[1] + b[1]) / 2 for a, b in zip(*(trials[f"00001/{s}"]["metrics"]["upper_loss"] for s in (0, 1)), strict=True)
+    ]
+    assert [value for _, value in trials["00001"]["metrics"]["upper_loss"]] == pytest.approx(means, rel=1e-12)
+    best = ranked(folder, sweep.tune)[0]
+    assert again[""]["metrics"]["best_upper_loss"] == [(0, best.score)]
+    assert again[""]["status"] == ("FINISHED", "finished")
+
+
+def test_the_best_model_can_be_loaded_and_knows_what_was_learned(tmp_path: Path) -> None:
+    sweep = sweep_of(*SMALL[1:], "algorithm.step_size=0.05", "rounds=20", file=Path(SMALL[0]))
+    folder = reference(sweep, tmp_path / "sweeps/a")
+    tracker = SweepTracker(sweep, folder, "a test")
+    tracker.conclude()
+    (logged,) = tracker.client.search_logged_models([tracker.pages.experiment_id])
+    assert logged.source_run_id == tracker.runs[ranked(folder, sweep.tune)[0].name].run_id
+    model = mlflow.pyfunc.load_model(logged.model_uri)
+    assert model.metadata.signature is not None
+    digits = load("digits", data_root())
+    right = model.predict(digits.test_inputs.astype(np.float32)).argmax(1) == digits.test_targets
+    last = folder.trial(ranked(folder, sweep.tune)[0].name).records()[-1]
+    assert right.mean() == pytest.approx(last["test_accuracy"])
+
+
+def test_the_best_trial_is_marked_alone(tmp_path: Path) -> None:
+    sweep, folder = by_hand(tmp_path / "sweeps/hand", "algorithm.step_size={grid: [0.01, 0.02]}")
+    tracker = SweepTracker(sweep, folder, "a test")
+    tracker.update()
+    for best in "00000", "00001":
+        tracker._mark_best(folder.trial(best))
+        marked = tracker.experiment.runs("tags.best = 'yes'")
+        assert [run.data.tags["trial"] for run in marked] == [best]
+
+
+@needs_browser
+def test_a_person_finds_the_sweep_in_mlflow(database: str, tmp_path: Path) -> None:
+    sweep = sweep_of(*SMALL[1:], file=Path(SMALL[0]))
+    SweepTracker(sweep, reference(sweep, tmp_path / "sweeps/quickstart"), "a test").conclude()
+    with served(database, tmp_path / "files", free_port()) as uri, browser() as page:
+        client = MlflowClient(uri)
+        experiment = client.get_experiment_by_name("quickstart").experiment_id
+        runs = {each.data.tags["fedmbo.key"]: each for each in client.search_runs([experiment])}
+        page.get(f"{uri}/#/experiments/{experiment}/runs")
+        page_shows(page, "document.body.innerText.includes('Training runs')")
+        page_shows(page, "[...document.querySelectorAll('a')].some(each => each.innerText.trim() == 'quickstart')")
+        page.get(f"{uri}/#/experiments/{experiment}/runs/{runs[''].info.run_id}")
+        page_shows(page, "document.body.innerText.includes('Best of 4 trials')")
+        text = page.execute_script("return document.body.innerText")
+        for key in ("00000", "00001", "00002", "00003"):
+            assert runs[key].info.run_name in text
+        link = "[...document.querySelectorAll('a')].find(each => each.innerText == 'upper_loss against rounds')"
+        page.get(page_shows(page, f"({link} || {{}}).href"))
+        page_shows(page, "document.querySelectorAll('.plot-container .scatterlayer .trace').length >= 4")

@@ -1,0 +1,98 @@
+"""`fedmbo data`: the data sets, and how a config spreads them over clients."""
+
+from pathlib import Path
+
+import pytest
+
+from fedmbo_ray.cli.data import labels, main
+from fedmbo_ray.cli.spread import Spread, spread_of
+from fedmbo_ray.core.io import SHIPPED
+from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load
+
+
+def agrees(name: str) -> bool:
+    about, data = ABOUT[name], load(name, data_root())
+    rows = (len(data.train_targets), len(data.test_targets))
+    return (*rows, data.train_inputs.shape[1:], data.num_classes) == about[:4]
+
+
+def test_what_is_said_of_a_data_set_is_so() -> None:
+    assert ABOUT.keys() == DATASETS.keys()
+    assert agrees("digits")
+
+
+@pytest.mark.mnist
+def test_what_is_said_of_mnist_is_so(mnist: None) -> None:
+    assert agrees("mnist")
+
+
+def test_the_list_says_where_each_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEDMBO_DATA", str(tmp_path))
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "cifar-10-python.tar.gz").touch()
+    assert main([]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "1437" in lines["digits"]
+    assert "embedded" in lines["digits"]
+    assert "not downloaded (fedmbo data fetch mnist)" in lines["mnist"]
+    assert str(tmp_path) in lines["cifar10"]
+
+
+def test_every_row_of_the_data_is_some_clients() -> None:
+    spread = spread_of(None, ["clients.num_clients=20", "data.partition={name: dirichlet, alpha: 0.5}"])
+    assert len(spread.labels) == 20
+    assert sum(map(sum, spread.labels)) == sum(spread.train) + sum(spread.validation) == ABOUT["digits"].train
+    assert [sum(counts) for counts in spread.labels] == [
+        a + b for a, b in zip(spread.train, spread.validation, strict=True)
+    ]
+
+
+def test_a_partition_by_digits_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    spread = spread_of(None, ["data.partition={name: by_digits, digits: 3}"])
+    assert spread.sizes()["labels"] == (3, 3, 3)
+    assert main(["digits", "data.partition={name: by_digits, digits: 3}", "clients.num_clients=10"]) == 0
+    said = capsys.readouterr().out
+    assert "digits, by_digits (digits 3), 10 clients" in said
+    assert "labels             3     3        3" in said
+
+
+def test_bars_share_a_scale_and_show_the_mix() -> None:
+    table = labels(Spread("", [1, 1], [1, 1], [[30, 10], [0, 20]]))
+    assert [cell.count("0") for cell in table.columns[2].cells] == [38, 0]
+    assert [cell.count("1") for cell in table.columns[2].cells] == [12, 25]
+
+
+def test_a_sweep_shows_its_first_point() -> None:
+    assert spread_of(SHIPPED / "quickstart.yaml", []).title.startswith("digits, ")
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_picture(kind: str, begins: bytes, tmp_path: Path) -> None:
+    import matplotlib
+
+    backend = matplotlib.rcParams._get("backend")  # without deciding for one
+    picture = tmp_path / "pictures" / f"clients.{kind}"
+    assert main(["clients.num_clients=12", "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(begins)
+    assert matplotlib.rcParams._get("backend") == backend
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["quadratic"], "problem: Quadratic makes its own data"),
+        (["digist"], "can't read digist: No such file"),
+        (["digits", "mnist"], "one config or data set at most, but got digits, mnist"),
+        (["fetch", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
+        (["fetch"], "fetch needs the name of a data set; known: digits"),
+        (["digits", "--plot", "clients.jpg"], "--plot must end in one of png, svg, pdf, but got clients.jpg"),
+        (["data.partition=nonsense"], "data.partition: unknown partition 'nonsense'"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {said}")
+    assert error.count("\n") == 1

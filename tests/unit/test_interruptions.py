@@ -1,0 +1,118 @@
+"""A run that is interrupted in the middle of something can be continued, and nothing else in the process suffers."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tasks import tiny_config
+
+from fedmbo_ray import Run, RunFailed
+from fedmbo_ray.backends.lockstep import SharedBackends, advance
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.evaluation import Evaluation
+from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.loop import run
+from fedmbo_ray.sweeps.folder import means
+
+FIGURES = Evaluation.figures
+
+
+def interrupted_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Ctrl-C while the figures of a round are computed."""
+    left = [True]
+
+    def figures(self: Evaluation, state: dict, round: int) -> dict[str, float]:
+        if round == at and left:
+            left.clear()
+            raise KeyboardInterrupt
+        return FIGURES(self, state, round)
+
+    monkeypatch.setattr(Evaluation, "figures", figures)
+
+
+def steps(mine: Run) -> None:
+    """More than it has rounds."""
+    for _ in range(10):
+        mine.step()
+
+
+@pytest.mark.parametrize("at", [0, 3, 6])
+@pytest.mark.parametrize("kept", [True, False])
+def test_ctrl_c_during_a_record_loses_no_record_and_ends_in_time(at: int, kept: bool, monkeypatch, tmp_path) -> None:
+    config = tiny_config(record={"every": 3})
+    whole = [*run(config)]
+    interrupted_once(monkeypatch, at)
+    with Run(config, out=tmp_path / "run" if kept else None) as mine:
+        with pytest.raises(KeyboardInterrupt):
+            steps(mine)
+        steps(mine)
+        assert mine.done
+    assert list(mine.records["round"]) == [0, 3, 6]
+    assert mine.last["x_sha256"] == whole[-1]["x_sha256"]
+    assert mine.last["communications"] == whole[-1]["communications"]
+
+
+class Failing:
+    """A run that fails after its first record, while others wait for their clients."""
+
+    def __init__(self, records: Iterator[Record]) -> None:
+        self.records, self.asked = records, 0
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        self.asked += 1
+        if self.asked == 2:
+            raise RunFailed("a kernel raised")
+        return next(self.records)
+
+
+def test_a_seed_that_fails_is_told_and_the_others_end_where_they_are() -> None:
+    torch.set_num_threads(2)
+    try:
+        shared, config = SharedBackends(), tiny_config(problem={"name": "quadratic", "seed": 5})
+        seeds = [config.model_copy(update={"seed": seed}) for seed in range(3)]
+        others = [run(each, make_backend=shared) for each in seeds[:2]]
+        runs: list[Iterator[Record]] = [*others, Failing(run(seeds[2], make_backend=shared))]
+        advance(runs)
+        with pytest.raises(RunFailed, match="a kernel raised"):
+            advance(runs)
+        for each in others:
+            each.close()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def digest(config: RunConfig, task: Task) -> str:
+    return [*run(config, task=task)][-1]["x_sha256"]
+
+
+def test_bits_do_not_depend_on_the_threads_that_torch_has() -> None:
+    """A problem keeps what it computes when its task is built; large products differ between one thread and two."""
+    config = tiny_config(problem={"name": "quadratic", "upper_dim": 300, "lower_dim": 300}, rounds=1)
+    found = set()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.add(digest(config, build_task(config)))
+    finally:
+        torch.set_num_threads(1)
+    assert len(found) == 1
+
+
+def test_means_of_seeds_that_a_budget_ends_in_different_rounds_end_with_their_ends() -> None:
+    def records(rounds: list[int], end: int, loss: float) -> list[Record]:
+        made = [{"round": round, "upper_loss": 9.0} for round in rounds]
+        return [*made, {"round": end, "upper_loss": loss, "status": "finished"}]
+
+    both = means([records([0, 10, 20, 30, 40], 44, 1.0), records([0, 10, 20, 30, 40], 46, 3.0)])
+    assert [each["round"] for each in both] == [0, 10, 20, 30, 40, 46]
+    assert both[-1]["upper_loss"] == 2.0
+    same = means([records([0, 10], 20, 1.0), records([0, 10], 20, 3.0)])
+    assert [each["round"] for each in same] == [0, 10, 20]
+    one_is_not_there = means([records([0, 10], 20, 1.0), [{"round": 0, "upper_loss": 9.0}]])
+    assert [each["round"] for each in one_is_not_there] == [0]
