@@ -2,9 +2,13 @@
 
 import json
 import os
+import selectors
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from fedmbo_ray.problems.base import Task
 
 REQUIREMENTS = {"flower": "flwr[simulation]==1.41.0", "pfl": "pfl==0.6.0"}
 HERE = Path(__file__).parent
+PATIENCE = 300.0  # seconds without an answer, or with pip: a framework that hangs is left out, like one that fails
 
 
 class Unavailable(Exception):
@@ -36,10 +41,13 @@ def environment(name: str, root: Path) -> Path:
 
 
 def _call(name: str, *command: str) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True)
+    what = f"{name}: {' '.join(command[1:])}"
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{what} has not ended within {PATIENCE:.0f} s") from None
     if ended.returncode:
-        last = (ended.stderr.strip() or "?").splitlines()[-1]
-        raise Unavailable(f"{name}: {' '.join(command[1:])} failed: {last}")
+        raise Unavailable(f"{what} failed: {(ended.stderr.strip() or '?').splitlines()[-1]}")
 
 
 def _borrow(folder: Path) -> None:
@@ -73,15 +81,15 @@ class Peer:
     """A script that does as many rounds as a line on its standard input says, and answers with a line of JSON."""
 
     def __init__(self, name: str, python: Path, task: Path) -> None:
-        self.name = name
+        self.name, self.received = name, b""
         self.errors = (task.parent / f"{name}.log").open("w+")
         self.process = subprocess.Popen(
             [str(python), str(HERE / f"{name}_arm.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            text=True,
             env=_environment(task),
+            start_new_session=True,  # so that it can be ended with all that it has started
         )
         self._answer()
 
@@ -96,7 +104,7 @@ class Peer:
             self._say("end")
             self.process.wait(60)
         except (OSError, subprocess.TimeoutExpired):
-            self.process.kill()
+            self._kill()
 
     def _ask(self, what: str) -> dict[str, float]:
         self._say(what)
@@ -104,18 +112,41 @@ class Peer:
 
     def _say(self, what: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(what + "\n")
+        self.process.stdin.write(f"{what}\n".encode())
         self.process.stdin.flush()
 
     def _answer(self) -> dict[str, float]:
         """The next line that is for us; frameworks print what they like in between."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("@@ "):
+        deadline = time.monotonic() + PATIENCE
+        while (line := self._line(deadline)) is not None:
+            if line.startswith(b"@@ "):
                 return json.loads(line[3:])
+        ending = self.process.poll()
+        self._kill()
         self.errors.seek(0)
         last = (self.errors.read().strip() or "nothing").splitlines()[-1]
-        raise Unavailable(f"{self.name} ended with exit code {self.process.wait()}; the last it said: {last}")
+        how = f"has not answered within {PATIENCE:.0f} s" if ending is None else f"ended with exit code {ending}"
+        raise Unavailable(f"{self.name} {how}; the last it said: {last}")
+
+    def _line(self, deadline: float) -> bytes | None:
+        """The next line; None at the end of all, or if none comes in time."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self.received:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return None
+                if not (more := os.read(self.process.stdout.fileno(), 1 << 16)):
+                    self.process.wait(60)
+                    return None
+                self.received += more
+        line, _, self.received = self.received.partition(b"\n")
+        return line
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
 
 
 def _environment(task: Path) -> dict[str, str]:

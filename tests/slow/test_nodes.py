@@ -1,6 +1,5 @@
 """Sweeps while nodes of their cluster come and go; the nodes are of one machine, see test_cluster.py for real hosts."""
 
-import re
 import subprocess
 import sys
 import time
@@ -75,13 +74,13 @@ def digests(folder: SweepFolder) -> list[str]:
     return [last["x_sha256"] for trial in folder.trials() for last in trial.lasts()]
 
 
-def kinds(node: Any) -> set[str]:
-    """What the actors of a node are, by the titles of its processes."""
+def actors(node: Any, kind: str) -> list[psutil.Process]:
+    """The processes of a node's actors of this kind, by their titles; Tune's trials are `ImplicitFunc`."""
     (raylet,) = node.all_processes["raylet"]
-    found = set()
+    found = []
     for each in psutil.Process(raylet.process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            found.update(re.findall(r"^ray::(\w+)", " ".join(each.cmdline())))
+            found += [each] if " ".join(each.cmdline()).startswith(f"ray::{kind}") else []
     return found
 
 
@@ -92,7 +91,7 @@ def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_pat
     process = start(tmp_path, text, "--out", "apart")
     saved = tmp_path / "apart/trials/00000/seed_000/checkpoints"
     wait_for(process, tmp_path, lambda: len(list(saved.glob("*.npz"))) > 1)
-    only_clients = next(each for each in others if "ClientActor" in kinds(each) and "ImplicitFunc" not in kinds(each))
+    only_clients = next(each for each in others if actors(each, "ClientActor") and not actors(each, "ImplicitFunc"))
     nodes.remove_node(only_clients, allow_graceful=False)
     assert process.poll() is None
     finish(process, tmp_path)
@@ -102,14 +101,19 @@ def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_pat
 
 @pytest.mark.timeout(600)
 def test_a_node_that_is_added_takes_part_at_once(nodes: Cluster, tmp_path: Path) -> None:
-    nodes.add_node(num_cpus=2)
-    text = SWEEP.format(rounds=250, clients="backend: in_process", steps="[0.01, 0.02, 0.03, 0.04, 0.05]")
+    first = nodes.add_node(num_cpus=2)
+    text = SWEEP.format(rounds=100, clients="backend: in_process", steps="[0.01, 0.02, 0.03]")
     process = start(tmp_path, text, "tune.cpus_per_trial=2", "--out", "a")
-    folder = SweepFolder(tmp_path / "a")
-    wait_for(process, tmp_path, lambda: folder.has_sweep() and any(trial.lasts() for trial in folder.trials()))
+    saved = tmp_path / "a/trials/00000/seed_000/checkpoints"
+    wait_for(process, tmp_path, lambda: list(saved.glob("*.npz")))
+    (trial,) = actors(first, "ImplicitFunc")
+    trial.suspend()  # so that nothing but the new node can take the next trial, on a machine of any speed
     added = nodes.add_node(num_cpus=2)
+    wait_for(process, tmp_path, lambda: actors(added, "ImplicitFunc"))
+    trial.resume()
     finish(process, tmp_path)
-    where = {trial.name: {each["node"] for each in trial.system()} for trial in folder.trials()}
-    on_it = [name for name, found in where.items() if any(each.endswith(added.node_id[:6]) for each in found)]
-    assert 1 <= len(on_it) <= 4
-    assert len(where) == 5
+    folder = SweepFolder(tmp_path / "a")
+    where = {trial.name: {each["node"][-6:] for each in trial.system()} for trial in folder.trials()}
+    assert len(where) == 3
+    assert where["00000"] == {first.node_id[:6]}
+    assert where["00001"] == {added.node_id[:6]}
