@@ -92,6 +92,7 @@ class Peer:
             start_new_session=True,  # so that it can be ended with all that it has started
         )
         self._answer()
+        self.run(1)  # a framework that starts may still fail, or hang, at its first round
 
     def run(self, rounds: int) -> None:
         self._ask(str(rounds))
