@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedmbo_ray.core.rng import draw_seeds, fold, indices, stream
-from fedmbo_ray.data.batches import Rows
+from fedmbo_ray.data.array_clients import Rows
 
 SPLITS = ("validation", "train")
 

@@ -13,7 +13,7 @@ from benchmarks.arms import Frame
 from benchmarks.tasks import Setting, pool
 from benchmarks.timing import family, megabytes
 from fedmbo_ray.core.rng import stream
-from fedmbo_ray.data.batches import Rows
+from fedmbo_ray.data.array_clients import Rows
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.driver import start_ray

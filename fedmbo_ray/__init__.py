@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from fedmbo_ray.core.settings import Positive as Positive
     from fedmbo_ray.core.settings import Probability as Probability
     from fedmbo_ray.core.settings import settings as settings
+    from fedmbo_ray.data.array_clients import Federated as Federated
     from fedmbo_ray.data.batches import Batch as Batch
     from fedmbo_ray.data.batches import ClientData as ClientData
     from fedmbo_ray.data.batches import Draw as Draw
-    from fedmbo_ray.data.batches import Federated as Federated
     from fedmbo_ray.data.batches import Integers as Integers
     from fedmbo_ray.data.batches import Samples as Samples
     from fedmbo_ray.data.batches import Trait as Trait
     from fedmbo_ray.data.batches import unstack as unstack
+    from fedmbo_ray.data.dataset import Dataset as Dataset
     from fedmbo_ray.federation.clients import Clients as Clients
     from fedmbo_ray.federation.cohort import Cohort as Cohort
     from fedmbo_ray.federation.rounds import Round as Round
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from fedmbo_ray.problems.base import Capabilities as Capabilities
     from fedmbo_ray.problems.base import Problem as Problem
     from fedmbo_ray.problems.base import Task as Task
+    from fedmbo_ray.problems.two_losses import DataInfo as DataInfo
+    from fedmbo_ray.problems.two_losses import TwoLosses as TwoLosses
 
 __version__ = "0.2.0"
 
@@ -68,14 +71,17 @@ _ROOMS = {
     "Batch": "data.batches",
     "ClientData": "data.batches",
     "Draw": "data.batches",
-    "Federated": "data.batches",
+    "Federated": "data.array_clients",
     "Integers": "data.batches",
     "Samples": "data.batches",
     "Trait": "data.batches",
     "unstack": "data.batches",
+    "Dataset": "data.dataset",
     "Capabilities": "problems.base",
     "Problem": "problems.base",
     "Task": "problems.base",
+    "DataInfo": "problems.two_losses",
+    "TwoLosses": "problems.two_losses",
     "Clients": "federation.clients",
     "Cohort": "federation.cohort",
     "Round": "federation.rounds",

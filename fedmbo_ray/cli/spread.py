@@ -45,7 +45,7 @@ def spread_of(file: Path | None, overrides: list[str]) -> Spread:
     m, classes = config.clients.num_clients, federated.num_classes
     counts = np.zeros((m, classes), dtype=np.int64)
     for rows in splits.values():
-        np.add.at(counts, (np.repeat(np.arange(m), rows.size), targets[rows.order]), 1)
+        np.add.at(counts, (np.repeat(np.arange(m), rows.size), targets[rows.order].astype(np.int64)), 1)
     partition = config.resolved()["data"]["partition"]
     settings = ", ".join(f"{key} {value}" for key, value in partition.items() if key != "name")
     title = f"{config.data.name}, {partition['name']}{f' ({settings})' if settings else ''}, {m} clients"

@@ -54,8 +54,10 @@ def section_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> Fields
 
 
 def as_mapping(root: type[RunConfig], fields: Fields, keys: list[str], value: object) -> Fields:
-    """What a component's short form stands for; anything else that has no keys is an error."""
+    """What the short form of a component or of a section with a name stands for; anything else is an error."""
     component = component_at(root, fields, keys)
+    if component is None and keys == ["data"] and isinstance(value, str):
+        return {"name": value}
     if component is None:
         raise ConfigError(f"must be a mapping to set one of its keys, but is {value!r}", *keys)
     with at(".".join(keys)):

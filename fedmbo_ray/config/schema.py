@@ -8,10 +8,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 
 from fedmbo_ray.core.cards import card_of
 from fedmbo_ray.core.components import Component, parts_of
-from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.errors import ConfigError, at
 from fedmbo_ray.core.settings import Count, NonNegative, Positive, Probability
-from fedmbo_ray.data.datasets import DATASETS
-from fedmbo_ray.data.partitions import AnyPartition, ByDigits
+from fedmbo_ray.data.dataset import Dataset
+from fedmbo_ray.data.datasets import ABOUT, DATASETS, check_name, data_root, load
+from fedmbo_ray.data.partitions import IID, AnyPartition, ByDigits, Natural, Partition
+from fedmbo_ray.data.sources import READERS, Source, read
 from fedmbo_ray.federation.availability import Unreliable
 from fedmbo_ray.federation.rounds import Round
 from fedmbo_ray.methods.algorithms import AnyAlgorithm
@@ -36,14 +38,49 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def default_partition(data: Fields) -> Partition:
+    """By clients where the data have some, two labels per client for the shipped images, iid for anything else."""
+    name = data.get("name", "digits")
+    if data.get("client") or (name in ABOUT and ABOUT[name].clients):
+        return Natural()
+    return ByDigits() if name in ABOUT else IID()
+
+
 class DataConfig(Section):
     """Which data set, and how it is distributed over the clients."""
 
-    name: Literal[*DATASETS] = "digits"  # type: ignore[valid-type]
-    partition: AnyPartition = Field(default_factory=ByDigits)
+    name: str = "digits"  # of the catalogue; file, images or huggingface; or package.module:function
+    path: Path | None = None  # of a file or a folder
+    target: str | None = None  # the column to predict
+    client: str | None = None  # the column of client ids
+    group: str | None = None  # the column of groups, for problems about fairness
+    test: Annotated[float, Gt(0), Lt(1)] | Path | None = None  # fraction of the rows, or a file with rows, to test on
+    arguments: dict[str, Any] = Field(default_factory=dict)  # of a function
+    partition: AnyPartition = Field(default_factory=default_partition)
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2  # fraction of each client's rows
+    weights: Literal["equal", "by_size"] = "equal"  # how much a client counts: as in the paper, or by its rows
     label_noise: Probability = 0.0  # fraction of training labels replaced by others
     root: Path | None = None  # where data sets are kept; by default $FEDMBO_DATA or the user's cache
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> "DataConfig":
+        with at("name"):
+            check_name(self.name, list(READERS))
+        if self.name not in READERS:
+            wrong = [key for key in ("path", "target", "client", "group") if getattr(self, key) is not None]
+            if wrong:
+                raise ConfigError(
+                    f"is for data.name={', '.join(READERS)} alone, but the name is {self.name!r}", wrong[0]
+                )
+        elif self.path is None:
+            raise ConfigError(f"is required for data.name={self.name}", "path")
+        return self
+
+    def load(self) -> Dataset:
+        """The data set; what is wrong with it is a ConfigError."""
+        if self.name in DATASETS:
+            return load(self.name, self.root or data_root())
+        return read(Source(self.name, self.path, self.target, self.client, self.group, self.test, self.arguments))
 
 
 class ClientsConfig(Section):
@@ -111,11 +148,13 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _data_where_needed(cls, fields: Fields) -> Fields:
+        data = fields.get("data")
         if makes_own_data(fields.get("problem")):
-            if fields.get("data") is not None:
+            if data is not None:
                 raise ValueError("this problem makes its own data: leave `data` out (data=null)")
             return fields
-        return {**fields, "data": DataConfig() if fields.get("data") is None else fields["data"]}
+        short = {"name": data} if isinstance(data, str) else data
+        return {**fields, "data": DataConfig() if data is None else short}
 
     @model_validator(mode="after")
     def _ends(self) -> "RunConfig":

@@ -32,6 +32,11 @@ def choices(wrong: str, known: list[str]) -> str:
     return f"{hint}known: {', '.join(known)}"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class RunFailed(Exception):
     """A run can't continue: a kernel raised an exception, or processes keep dying. The message says which."""
 

@@ -1,7 +1,7 @@
-"""The data of the clients, and how they draw samples."""
+"""What clients draw: batches of samples, and random numbers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -14,8 +14,6 @@ from fedmbo_ray.core.rng import Seeds, fold, indices
 
 Split = Literal["train", "validation"]
 ClientIds = NDArray[np.int64]
-
-READY_BYTES = 2**30  # larger inputs are kept as bytes, not as floats
 
 
 @dataclass(frozen=True)
@@ -152,97 +150,3 @@ class ClientData(Protocol):
     def samples(self, clients: ClientIds, draw: Draw) -> int:
         """How many samples these clients use for a draw."""
         ...
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of one split, client after client: client i owns order[start[i] : start[i] + size[i]]."""
-
-    order: NDArray[np.int64]
-    start: NDArray[np.int64]
-    size: NDArray[np.int64]
-
-    @staticmethod
-    def of(rows_per_client: list[NDArray[np.int64]]) -> "Rows":
-        size = np.array([len(rows) for rows in rows_per_client], dtype=np.int64)
-        return Rows(np.concatenate(rows_per_client), np.cumsum(size) - size, size)
-
-
-@dataclass(frozen=True)
-class ArrayClients:
-    """Clients that own rows of a data set; samples are drawn with replacement.
-
-    `inputs` are bytes, or standardized floats (see `astype`).
-    """
-
-    inputs: NDArray[np.uint8] | NDArray[np.floating]
-    targets: NDArray[np.int64]
-    splits: dict[Split, Rows]
-    mean: float
-    std: float
-    dtype: torch.dtype = torch.float32
-
-    @property
-    def num_clients(self) -> int:
-        return len(self.splits["train"].size)
-
-    @property
-    def num_samples(self) -> int:
-        return sum(len(rows.order) for rows in self.splits.values())
-
-    def astype(self, dtype: torch.dtype) -> "ArrayClients":
-        """The same clients with samples of that dtype.
-
-        Inputs of up to `READY_BYTES` are converted to floats at once, which makes a draw twice as fast. A larger data
-        set stays bytes until it is drawn, which makes it several times smaller to send to a node.
-        """
-        if self.inputs.size * dtype.itemsize > READY_BYTES:
-            return replace(self, dtype=dtype)
-        return replace(self, dtype=dtype, inputs=self.standardized(torch.tensor(self.inputs), dtype).numpy())
-
-    def draw(self, clients: ClientIds, seeds: Seeds, draw: Draw, device: torch.device) -> Batch:
-        rows = self.splits[draw.split]
-        start, size = rows.start[clients][:, None], rows.size[clients]
-        if draw.size is None:
-            picked = np.minimum(np.arange(size.max()), size[:, None] - 1)
-            weights = (np.arange(size.max()) < size[:, None]) / size[:, None]
-            batch = self.take(rows.order[start + picked], torch.from_numpy(weights).to(self.dtype), device)
-            return batch if draw.count is None else batch.repeated(draw.height)
-        chosen = rows.order[start + indices(seeds, draw.size * draw.height, size)]
-        if draw.count is None:
-            return self.take(chosen, torch.full(chosen.shape, 1 / draw.size, dtype=self.dtype), device)
-        # A kernel uses the first batch of all slots, then the second, …: store them in this order.
-        chosen = chosen.reshape(len(clients), draw.height, draw.size).swapaxes(0, 1)
-        batch = self.take(chosen, torch.full(chosen.shape, 1 / draw.size, dtype=self.dtype), device)
-        return Batch(*(field.transpose(0, 1) for field in batch))
-
-    def samples(self, clients: ClientIds, draw: Draw) -> int:
-        if draw.size is None:
-            return int((self.splits[draw.split].size[clients] * draw.batches(clients)).sum())
-        return draw.size * draw.total(clients)
-
-    def take(self, rows: NDArray[np.int64], weights: Tensor, device: torch.device) -> Batch:
-        inputs = torch.from_numpy(self.inputs.take(rows, axis=0)).to(device)
-        if inputs.dtype == torch.uint8:
-            inputs = self.standardized(inputs, self.dtype)
-        targets = torch.from_numpy(self.targets.take(rows)).to(device)
-        return Batch(inputs, targets, torch.from_numpy(rows).to(device), weights.to(device))
-
-    def standardized(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
-        """Bytes as floats with mean 0 and variance 1 over the training set."""
-        return inputs.to(dtype).sub_(self.mean).mul_(1 / self.std)
-
-
-class Federated(NamedTuple):
-    """A data set split over clients, with its test samples."""
-
-    clients: ArrayClients
-    test_inputs: NDArray[np.uint8]
-    test_targets: NDArray[np.int64]
-    num_classes: int
-    corrupted: NDArray[np.bool_]  # which rows had their label replaced
-
-    def test_batch(self, dtype: torch.dtype) -> Batch:
-        inputs = self.clients.standardized(torch.tensor(self.test_inputs), dtype)
-        targets = torch.from_numpy(self.test_targets)
-        return Batch(inputs, targets, torch.arange(len(targets)), torch.full((len(targets),), 1 / len(targets)))

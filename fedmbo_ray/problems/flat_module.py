@@ -1,6 +1,7 @@
 """A torch module as a function of its parameters, which are one flat vector."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,15 @@ class FlatModule:
         self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
         try:
             return self.module(inputs)
+        finally:
+            self._place(self.own)
+
+    @contextmanager
+    def at(self, x: Tensor) -> Iterator[nn.Module]:
+        """The module, whose parameters are parts of x meanwhile."""
+        self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
+        try:
+            yield self.module
         finally:
             self._place(self.own)
 

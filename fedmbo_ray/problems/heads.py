@@ -109,6 +109,15 @@ def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.logsumexp(-1) - logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
+def prediction_metrics(predictions: Tensor, targets: Tensor) -> dict[str, float]:
+    """Of logits for labels, or of numbers."""
+    if not targets.is_floating_point():
+        return classification_metrics(predictions, targets)
+    squares = (predictions.flatten() - targets).square()
+    variance = targets.var(correction=0)
+    return {"test_rmse": float(squares.mean().sqrt()), "test_r2": float(1 - squares.mean() / variance)}
+
+
 def classification_metrics(logits: Tensor, targets: Tensor) -> dict[str, float]:
     accuracy = (logits.argmax(1) == targets).double().mean()
     return {"test_loss": float(cross_entropies(logits, targets).mean()), "test_accuracy": float(accuracy)}

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from fedmbo_ray.core.cards import STANDARD, Card
 from fedmbo_ray.core.settings import Positive, settings
-from fedmbo_ray.data.batches import Batch, Federated
-from fedmbo_ray.problems.base import Capabilities, Task
+from fedmbo_ray.data.array_clients import Federated
+from fedmbo_ray.data.batches import Batch
+from fedmbo_ray.problems.base import Capabilities, Task, require_classes, require_numbers
 from fedmbo_ray.problems.heads import SoftmaxHead, classification_metrics
 
 
@@ -31,9 +32,11 @@ class HyperCleaning:
 
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
         assert data is not None
+        require_classes(data, "HyperCleaning")
+        require_numbers(data, "HyperCleaning")
         dtype = getattr(torch, self.dtype)
         problem = HyperCleaningProblem(
-            num_inputs=math.prod(data.clients.inputs.shape[1:]),
+            shape=data.shape,
             num_classes=data.num_classes,
             train_rows=data.clients.splits["train"].order,
             corrupted=data.corrupted,
@@ -45,7 +48,7 @@ class HyperCleaning:
 
 @dataclass(frozen=True)
 class HyperCleaningProblem:
-    num_inputs: int
+    shape: tuple[int, ...]  # of one input
     num_classes: int
     train_rows: np.ndarray
     corrupted: np.ndarray
@@ -67,12 +70,20 @@ class HyperCleaningProblem:
     def lower_head(self) -> SoftmaxHead:
         return replace(self.upper_head, regularization=self.regularization)
 
+    @property
+    def num_inputs(self) -> int:
+        return math.prod(self.shape)
+
+    def flat(self, inputs: Tensor) -> Tensor:
+        """Each input as one vector."""
+        return inputs.flatten(-len(self.shape))
+
     def upper_sees(self, x: Tensor, batch: Batch) -> Batch:
-        return batch._replace(inputs=batch.inputs.flatten(-3))
+        return batch._replace(inputs=self.flat(batch.inputs))
 
     def lower_sees(self, x: Tensor, batch: Batch) -> Batch:
         weights = torch.sigmoid(x[batch.rows]) * batch.weights
-        return batch._replace(inputs=batch.inputs.flatten(-3), weights=weights)
+        return batch._replace(inputs=self.flat(batch.inputs), weights=weights)
 
     def upper(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return self.upper_head.loss(y, self.upper_sees(x, batch))
@@ -87,7 +98,7 @@ class HyperCleaningProblem:
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None
         return {
-            **classification_metrics(self.upper_head.logits(y, test.inputs.flatten(-3)), test.targets),
+            **classification_metrics(self.upper_head.logits(y, self.flat(test.inputs)), test.targets),
             "cleaning_auc": cleaning_auc(x.numpy()[self.train_rows], self.corrupted[self.train_rows]),
         }
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from fedmbo_ray.core.cards import CODE, Card
 from fedmbo_ray.core.settings import Positive, settings
-from fedmbo_ray.data.batches import Batch, Federated
+from fedmbo_ray.data.array_clients import Federated
+from fedmbo_ray.data.batches import Batch
 from fedmbo_ray.problems.backbones import Spec, find_backbone, make_backbone, name_and_parameters, try_backbone
-from fedmbo_ray.problems.base import Capabilities, Task
+from fedmbo_ray.problems.base import Capabilities, Task, require_classes
 from fedmbo_ray.problems.flat_module import FlatModule, flatten
 from fedmbo_ray.problems.heads import SoftmaxHead, classification_metrics
 
@@ -25,7 +26,7 @@ class HyperRepresentation:
 
     The penalty is squared: it is what makes g_i strongly convex in y (μ = λ).
     `backbone` is a shipped name or `package.module:function`, alone or with parameters: a function from the
-    shape of one input (channels, height, width) and the parameters to a torch module, whose output has
+    shape of one input, such as (channels, height, width), and the parameters to a torch module, whose output has
     one row of features per input, which depends on this input alone.
     """
 
@@ -41,13 +42,14 @@ class HyperRepresentation:
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
         assert data is not None
         dtype = getattr(torch, self.dtype)
-        shape = tuple(data.clients.inputs.shape[1:])
+        require_classes(data, "HyperRepresentation")
+        shape = data.shape
         factory = partial(make_backbone, self.backbone, shape)
         with torch.random.fork_rng(devices=[]):
             backbone = factory()
         num_features = try_backbone(self.backbone["name"], backbone, shape)
         problem = HyperRepresentationProblem(
-            factory, backbone, num_features, data.num_classes, self.regularization, dtype
+            factory, backbone, shape, num_features, data.num_classes, self.regularization, dtype
         )
         return Task(problem, data.clients.astype(dtype), data.test_batch(dtype))
 
@@ -56,6 +58,7 @@ class HyperRepresentation:
 class HyperRepresentationProblem:
     factory: Callable[[], nn.Module]
     backbone: nn.Module  # only the shapes of its parameters matter; their values are x
+    shape: tuple[int, ...]  # of one input
     num_features: int
     num_classes: int
     regularization: float
@@ -71,9 +74,9 @@ class HyperRepresentationProblem:
         return flatten(backbone).to(self.dtype), flatten(head).to(self.dtype)
 
     def features(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """Of shape (..., features) for inputs of shape (..., channels, height, width)."""
-        features = self.flat(x, inputs.flatten(0, -4))
-        return features.view(*inputs.shape[:-3], -1)
+        """Of shape (..., features) for inputs of shape (..., *shape)."""
+        rows = inputs.shape[: inputs.dim() - len(self.shape)]
+        return self.flat(x, inputs.reshape(-1, *self.shape)).view(*rows, -1)
 
     @cached_property
     def flat(self) -> FlatModule:

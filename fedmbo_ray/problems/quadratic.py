@@ -12,7 +12,8 @@ from torch import Tensor
 from fedmbo_ray.core.cards import OURS, Card
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.core.settings import Count, NonNegative, Positive, settings
-from fedmbo_ray.data.batches import Batch, Federated
+from fedmbo_ray.data.array_clients import Federated
+from fedmbo_ray.data.batches import Batch
 from fedmbo_ray.problems.base import Capabilities, Task
 from fedmbo_ray.problems.population import LowerBatch, Population, UpperBatch
 

@@ -9,8 +9,9 @@ from fedmbo_ray.core.cards import card_of
 from fedmbo_ray.core.components import assumptions
 from fedmbo_ray.core.errors import ConfigError, at
 from fedmbo_ray.core.rng import draw_seeds, stream
-from fedmbo_ray.data.batches import ArrayClients, Draw, Federated
-from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.array_clients import ArrayClients, Federated, Rows, Scaling
+from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.data.dataset import Dataset, Targets
 from fedmbo_ray.data.partitions import train_and_validation
 from fedmbo_ray.federation.availability import AlwaysAvailable
 from fedmbo_ray.federation.clients import Federation
@@ -66,38 +67,49 @@ def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
 
 def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
     """The data set split over clients, its training labels corrupted as configured."""
-    dataset = load(config.name, config.root or data_root())
-    with at("data"), at("partition"):
-        try:
-            rows = config.partition.split(dataset.train_targets, num_clients, stream(seed, "partition"))
-        except ValueError as error:
-            raise ConfigError(f"{config.partition} can't split {num_clients=}: {error}") from None
-        require_rows(rows, num_clients, len(dataset.train_targets))
-        train, validation = train_and_validation(rows, config.validation)
-    targets = dataset.train_targets.copy()
-    corrupted = np.zeros(len(targets), dtype=bool)
-    rng = stream(seed, "label noise")
-    corrupted[train.order] = rng.random(len(train.order)) < config.label_noise
-    shift = rng.integers(1, dataset.num_classes, size=len(targets))
-    targets[corrupted] = (targets + shift)[corrupted] % dataset.num_classes
-    mean, std = mean_and_std(dataset.train_inputs)
+    with at("data"):
+        dataset = config.load()
+        train, validation = divide(config, dataset, seed, num_clients)
+        targets, corrupted = with_noise(dataset, train.order, config.label_noise, stream(seed, "label noise"))
     clients = ArrayClients(
         inputs=dataset.train_inputs,
         targets=targets,
         splits={"train": train, "validation": validation},
-        mean=mean,
-        std=std,
+        scaling=Scaling.of(dataset.train_inputs),
+        shares=shares_of(train.size + validation.size) if config.weights == "by_size" else None,
     )
-    return Federated(clients, dataset.test_inputs, dataset.test_targets, dataset.num_classes, corrupted)
+    return Federated(clients, dataset, corrupted)
 
 
-def mean_and_std(inputs: NDArray[np.uint8]) -> tuple[float, float]:
-    """Of bytes, from their exact sums: numpy's own std takes eight times the memory of the data."""
-    parts = np.array_split(inputs.reshape(-1), 64)
-    total = sum(int(part.sum(dtype=np.int64)) for part in parts)
-    squares = sum(int((part.astype(np.int64) ** 2).sum()) for part in parts)
-    mean = total / inputs.size
-    return mean, float(np.sqrt(squares / inputs.size - mean**2))
+def divide(config: DataConfig, dataset: Dataset, seed: int, num_clients: int) -> tuple[Rows, Rows]:
+    """The rows that clients train on, and those that they validate on."""
+    with at("partition"):
+        try:
+            rows = config.partition.split(dataset, num_clients, stream(seed, "partition"))
+        except ValueError as error:
+            raise ConfigError(f"{config.partition} can't split {num_clients=}: {error}") from None
+        require_rows(rows, num_clients, len(dataset.train_targets))
+        return train_and_validation(rows, config.validation)
+
+
+def with_noise(
+    dataset: Dataset, train: NDArray[np.int64], noise: float, rng: np.random.Generator
+) -> tuple[Targets, NDArray[np.bool_]]:
+    """The targets with a fraction of the training labels replaced by others, and which ones were."""
+    targets, corrupted = dataset.train_targets.copy(), np.zeros(len(dataset.train_targets), dtype=bool)
+    if not dataset.num_classes:
+        if noise:
+            raise ConfigError(f"needs labels to replace, but the targets of {dataset.name} are numbers", "label_noise")
+        return targets, corrupted
+    corrupted[train] = rng.random(len(train)) < noise
+    shift = rng.integers(1, dataset.num_classes, size=len(targets))
+    targets[corrupted] = (targets + shift)[corrupted] % dataset.num_classes
+    return targets, corrupted
+
+
+def shares_of(sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What clients' losses are multiplied by, so that every row counts alike; their mean is 1."""
+    return sizes / sizes.mean()
 
 
 def require_rows(rows: object, num_clients: int, num_rows: int) -> None:

@@ -46,12 +46,12 @@ def check_partition(name: str, **parameters: object) -> None:
     """
     values = component(PARTITIONS, name, parameters)
     partition: Partition = construct(PARTITIONS[name], {key: value for key, value in values.items() if key != "name"})
-    labels = load("digits", data_root()).train_targets.copy()
-    before = labels.copy()
-    first, again = (partition.split(labels, 20, stream(0, "partition")) for _ in range(2))
-    require_rows(first, 20, len(labels))
+    data = load("digits", data_root())
+    before = data.train_targets.copy()
+    first, again = (partition.split(data, 20, stream(0, "partition")) for _ in range(2))
+    require_rows(first, 20, len(before))
     require(all(map(np.array_equal, first, again)), "the same seed must give the same rows")
-    require(np.array_equal(labels, before), "the labels must not be written to")
+    require(np.array_equal(data.train_targets, before), "the labels must not be written to")
 
 
 def check_learns(*overrides: str, rounds: int = 40) -> Run:

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from fedmbo_ray import __version__
 from fedmbo_ray.config.schema import DataConfig, Fields, RunConfig
-from fedmbo_ray.data.datasets import data_root, load
 from fedmbo_ray.sweeps.ranking import Standing
 from fedmbo_ray.sweeps.space import SweepPoint
 
@@ -48,9 +47,9 @@ def data_set(config: DataConfig) -> "DatasetInput":
     """A run's data set, as MLflow has it."""
     from mlflow.entities import Dataset, DatasetInput, InputTag  # MLflow takes seconds to import
 
-    data = load(config.name, config.root or data_root())
+    data = config.load()
     profile = {"train": len(data.train_targets), "test": len(data.test_targets), "classes": data.num_classes}
-    source = json.dumps({"name": config.name})
+    source = json.dumps({"name": config.name, "path": None if config.path is None else str(config.path)})
     entity = Dataset(config.name, data.digest[:32], "local", source, profile=json.dumps(profile))
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 

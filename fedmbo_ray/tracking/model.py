@@ -10,25 +10,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedmbo_ray.data.array_clients import ArrayClients, Scaling
 from fedmbo_ray.problems.base import Task, is_modelled
 from fedmbo_ray.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-Example = NDArray[np.float32]
+Example = NDArray[np.float32] | NDArray[np.int64]
 
 
 class Standardize(nn.Module):
-    """Pixels as the data set has them (0 to 255, say) to the numbers that clients see."""
+    """Inputs as the data set has them (pixels from 0 to 255, say) to the numbers that clients see."""
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, mean: float, std: float) -> None:
+    def __init__(self, scaling: Scaling) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean))
-        self.register_buffer("scale", torch.tensor(1 / std))
+        self.register_buffer("mean", torch.as_tensor(scaling.mean, dtype=torch.float32))
+        self.register_buffer("scale", torch.as_tensor(1 / scaling.std, dtype=torch.float32))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return (inputs - self.mean) * self.scale
@@ -40,7 +41,8 @@ def model_of(task: Task, folder: RunFolder) -> tuple[nn.Module, Example] | None:
     module = None if found is None else classifier(task, found["x"], found["y"])
     if module is None or task.test is None:
         return None
-    return module, np.zeros((2, *task.test.inputs.shape[1:]), dtype=np.float32)
+    kind = np.float32 if task.test.inputs.is_floating_point() else np.int64
+    return module, np.zeros((2, *task.test.inputs.shape[1:]), dtype=kind)
 
 
 def classifier(task: Task, x: Tensor, y: Tensor) -> nn.Module | None:
@@ -48,8 +50,10 @@ def classifier(task: Task, x: Tensor, y: Tensor) -> nn.Module | None:
     problem, data = task.problem, task.data
     if not is_modelled(problem) or task.test is None:
         return None
-    standardize = Standardize(data.mean, data.std)  # type: ignore[attr-defined]
-    return nn.Sequential(standardize, problem.model(x, y).float()).eval()
+    module = problem.model(x, y).float()
+    if isinstance(data, ArrayClients) and data.scaling is not None:
+        module = nn.Sequential(Standardize(data.scaling), module)
+    return module.eval()
 
 
 def log_model(

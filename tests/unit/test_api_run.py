@@ -199,7 +199,7 @@ def test_the_model_is_the_one_that_was_evaluated() -> None:
     run = run_experiment(rounds=5, **SMALL)
     module, problem = run.model(), run._built()
     with torch.no_grad():
-        here = problem.test.inputs * problem.data.std + problem.data.mean
+        here = problem.test.inputs * problem.data.scaling.std + problem.data.scaling.mean
         found = float((module(here).argmax(1) == problem.test.targets).double().mean())
     assert found == pytest.approx(run.last["test_accuracy"])
     assert float(here.max()) == load_digits().images.max()  # inputs as the data set has them

@@ -41,7 +41,7 @@ def test_arms_take_turns() -> None:
         (["one_stop"], "unknown part 'one_stop'"),
         (
             ["--data", "nope"],
-            "data.name: input should be 'digits', 'mnist', 'fashion_mnist' or 'cifar10', but got 'nope'",
+            "data.name: unknown data set 'nope'; known: digits, mnist",
         ),
     ],
 )

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedmbo_ray.core.errors import DownloadError
-from fedmbo_ray.data.datasets import digits, load
+from fedmbo_ray.data.datasets import load
 from fedmbo_ray.data.downloads import fetch, file_digest, torchvision_datasets
+from fedmbo_ray.data.images import digits
 
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of "hello"
 
@@ -82,7 +83,8 @@ def test_the_error_names_each_way_and_the_folder(tmp_path: Path) -> None:
 
 @pytest.mark.mnist
 def test_mnist_with_one_wrong_byte_is_not_used(mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedmbo_ray.data.datasets import _MNIST, data_root
+    from fedmbo_ray.data.datasets import data_root
+    from fedmbo_ray.data.images import _MNIST
 
     (tmp_path / "mnist").mkdir()
     for name in _MNIST:

@@ -10,8 +10,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from fedmbo_ray.core.rng import draw_seeds, stream
-from fedmbo_ray.data import batches as data
-from fedmbo_ray.data.batches import ArrayClients, Draw, Rows
+from fedmbo_ray.data import array_clients
+from fedmbo_ray.data.array_clients import ArrayClients, Rows, Scaling
+from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.problems.flat_module import FlatModule, flatten
 
 
@@ -53,9 +54,9 @@ def test_a_large_data_set_stays_bytes_and_draws_the_same_numbers(monkeypatch: py
     rng = stream(0)
     rows = Rows.of(list(np.arange(40).reshape(4, 10)))
     inputs = rng.integers(0, 256, size=(40, 1, 3, 3)).astype(np.uint8)
-    clients = ArrayClients(inputs, np.arange(40) % 3, {"train": rows, "validation": rows}, 130.0, 70.0)
+    clients = ArrayClients(inputs, np.arange(40) % 3, {"train": rows, "validation": rows}, Scaling(130.0, 70.0))
     ready = clients.astype(torch.float32)
-    monkeypatch.setattr(data, "READY_BYTES", inputs.size * 4 - 1)
+    monkeypatch.setattr(array_clients, "READY_BYTES", inputs.size * 4 - 1)
     late = clients.astype(torch.float32)
     assert ready.inputs.dtype == np.float32
     assert late.inputs.dtype == np.uint8

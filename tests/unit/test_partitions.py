@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.rng import stream
-from fedmbo_ray.data.partitions import IID, ByDigits, Dirichlet, SortedShards, train_and_validation
+from fedmbo_ray.data.dataset import Dataset
+from fedmbo_ray.data.partitions import (
+    IID,
+    ByDigits,
+    ClassMix,
+    Dirichlet,
+    Natural,
+    Quantity,
+    SortedShards,
+    train_and_validation,
+)
 
 PARTITIONS = [
     IID(),
@@ -16,7 +26,14 @@ PARTITIONS = [
     SortedShards(),
     SortedShards(shards=2),
     Dirichlet(alpha=5.0),
+    Quantity(alpha=0.3),
 ]
+
+
+def rows_with(targets: np.ndarray, clients: np.ndarray | None = None) -> Dataset:
+    """A data set of which only targets and owners matter."""
+    nothing = np.zeros((len(targets), 1), dtype=np.float32)
+    return Dataset("rows", nothing, targets, nothing[:1], targets[:1], clients)
 
 
 def balanced(rows: int, kinds: int = 10) -> np.ndarray:
@@ -28,10 +45,10 @@ def balanced(rows: int, kinds: int = 10) -> np.ndarray:
 @settings(max_examples=20, deadline=None)
 def test_every_row_has_one_owner(partition, num_clients: int, seed: int) -> None:
     labels = balanced(1800)
-    parts = partition.split(labels, num_clients, stream(seed))
+    parts = partition.split(rows_with(labels), num_clients, stream(seed))
     assert len(parts) == num_clients
     assert sorted(np.concatenate(parts)) == list(range(1800))
-    again = partition.split(labels, num_clients, stream(seed))
+    again = partition.split(rows_with(labels), num_clients, stream(seed))
     assert all((a == b).all() for a, b in zip(parts, again, strict=True))
 
 
@@ -39,7 +56,7 @@ def test_every_row_has_one_owner(partition, num_clients: int, seed: int) -> None
 @settings(max_examples=40, deadline=None)
 def test_by_digits_gives_each_client_exactly_so_many_labels(digits: int, num_clients: int) -> None:
     labels = balanced(4000)
-    parts = ByDigits(digits=digits).split(labels, num_clients, stream(1))
+    parts = ByDigits(digits=digits).split(rows_with(labels), num_clients, stream(1))
     assert all(len(np.unique(labels[part])) == digits for part in parts)
     owners = np.bincount(np.concatenate([np.unique(labels[part]) for part in parts]), minlength=10)
     assert owners.max() - owners.min() <= 1
@@ -49,7 +66,7 @@ def test_by_digits_gives_each_client_exactly_so_many_labels(digits: int, num_cli
 @settings(max_examples=40, deadline=None)
 def test_sorted_shards_are_equal_and_hold_few_labels(shards: int, num_clients: int) -> None:
     labels = balanced(1500)
-    parts = SortedShards(shards=shards).split(labels, num_clients, stream(1))
+    parts = SortedShards(shards=shards).split(rows_with(labels), num_clients, stream(1))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= shards
     per_shard = int(np.ceil(10 / (shards * num_clients))) + 1
@@ -60,7 +77,7 @@ def test_dirichlet_is_more_uneven_for_smaller_alpha() -> None:
     labels = balanced(5000)
 
     def unevenness(alpha: float) -> float:
-        parts = Dirichlet(alpha=alpha).split(labels, 20, stream(2))
+        parts = Dirichlet(alpha=alpha).split(rows_with(labels), 20, stream(2))
         return float(np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]))
 
     assert unevenness(0.1) > unevenness(1.0) > unevenness(100.0)
@@ -90,7 +107,7 @@ def test_validation_split_leaves_both_parts_something(validation: float, sizes: 
 )
 def test_what_can_not_be_given_is_refused(partition, num_clients: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        partition.split(balanced(1000), num_clients, stream(0))
+        partition.split(rows_with(balanced(1000)), num_clients, stream(0))
 
 
 def test_too_few_rows_for_a_split_are_refused() -> None:
@@ -105,6 +122,61 @@ def test_mnist_for_up_to_500_clients(mnist, partition, num_clients: int) -> None
     from fedmbo_ray.data.datasets import data_root, load
 
     labels = load("mnist", data_root()).train_targets
-    parts = partition.split(labels, num_clients, stream(0))
+    parts = partition.split(rows_with(labels), num_clients, stream(0))
     assert sum(len(part) for part in parts) == 60_000
     assert min(len(part) for part in parts) >= 2
+
+
+def test_class_mix_gives_equal_sizes_and_each_row_once() -> None:
+    labels = balanced(3000)
+    parts = ClassMix(alpha=0.2).split(rows_with(labels), 30, stream(0))
+    assert {len(part) for part in parts} == {100}
+    everything = np.concatenate(parts)
+    assert len(np.unique(everything)) == len(everything)
+
+
+def test_class_mix_is_more_uneven_for_smaller_alpha() -> None:
+    labels = balanced(3000)
+    most = []
+    for alpha in (0.1, 1.0, 1000.0):
+        parts = ClassMix(alpha=alpha).split(rows_with(labels), 30, stream(0))
+        most.append(np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]))
+    assert most[0] > most[1] > most[2]
+    assert most[2] < 0.25  # of ten labels; 0.1 for equal shares, and chance
+
+
+def test_quantity_differs_in_size_and_not_in_labels() -> None:
+    labels = balanced(20_000, 2)
+    parts = Quantity(alpha=0.3).split(rows_with(labels), 20, stream(0))
+    sizes = np.array([len(part) for part in parts])
+    assert sizes.max() > 10 * sizes.min()
+    for part in parts:
+        ones = labels[part].sum()
+        assert abs(ones - len(part) / 2) < 4 * np.sqrt(len(part) / 4) + 1
+
+
+def test_natural_gives_each_client_its_own_rows() -> None:
+    owners = stream(1).integers(7, size=200)
+    parts = Natural().split(rows_with(balanced(200), owners), 7, stream(0))
+    assert [set(owners[part]) for part in parts] == [{client} for client in range(7)]
+    assert sorted(np.concatenate(parts)) == list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("owners", "num_clients", "message"),
+    [
+        (None, 3, "belong to no clients; name their column, or use iid"),
+        (np.arange(60) % 4, 3, "has 4 clients, but clients.num_clients is 3; set clients.num_clients=4"),
+        (np.minimum(np.arange(60), 1), 2, "client '0' of rows has 1 left to train on"),
+    ],
+)
+def test_what_is_not_natural_is_refused(owners, num_clients: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Natural().split(rows_with(balanced(60), owners), num_clients, stream(0))
+
+
+@pytest.mark.parametrize("partition", [ByDigits(), SortedShards(), Dirichlet(), ClassMix()], ids=repr)
+def test_partitions_by_label_refuse_numbers(partition) -> None:
+    numbers = stream(0).standard_normal(100)
+    with pytest.raises(ConfigError, match="needs labels, but the targets of rows are numbers; use iid"):
+        partition.split(rows_with(numbers), 5, stream(0))

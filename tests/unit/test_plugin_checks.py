@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmbo_ray import Card, Clients, Cost, Draw, State, oracles, settings
+from fedmbo_ray import Card, Clients, Cost, Dataset, Draw, State, oracles, settings
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.data.partitions import PARTITIONS
 from fedmbo_ray.methods.algorithms import ALGORITHMS
@@ -131,7 +131,7 @@ def test_a_method_without_randomness_is_noticed(monkeypatch: pytest.MonkeyPatch)
 def test_a_partition_that_gives_a_row_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     @settings
     class Generous:
-        def split(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        def split(self, data: Dataset, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
             return [np.arange(3) for _ in range(num_clients)]
 
     monkeypatch.setitem(PARTITIONS._classes, "broken", Generous)
@@ -144,8 +144,8 @@ def test_a_partition_with_randomness_of_its_own_is_noticed(monkeypatch: pytest.M
 
     @settings
     class Moody:
-        def split(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-            return np.array_split(own.permutation(len(labels)), num_clients)
+        def split(self, data: Dataset, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+            return np.array_split(own.permutation(len(data.train_targets)), num_clients)
 
     monkeypatch.setitem(PARTITIONS._classes, "broken", Moody)
     with pytest.raises(AssertionError, match="the same seed must give the same rows"):

@@ -20,7 +20,7 @@ class PixelRidge:
     def build(self, seed: int, num_clients: int, data: Federated | None) -> Task:
         """`data` is the partitioned data set; a problem without one declares ``needs_data: ClassVar[bool] = False``."""
         assert data is not None
-        pixels = math.prod(data.clients.inputs.shape[1:])
+        pixels = math.prod(data.shape)
         problem = PixelRidgeProblem(pixels, data.num_classes, self.start)
         return Task(problem, data.clients, data.test_batch(torch.float32))
 
