@@ -111,6 +111,7 @@ class RecordConfig(Section):
 
     every: Count = 10  # rounds between two records
     averaged: tuple[str, ...] = ()  # exact figures whose mean over all rounds so far is recorded, as mean_<figure>
+    exact_every: Count | None = None  # rounds between records with phi, implicit_share and hypergradient_cosine
     loss_samples: Count = 5000  # samples to measure lower_loss and upper_loss, evenly over clients
     checkpoint_every: Count = 50  # rounds between two checkpoints
     checkpoints_kept: Count = 2

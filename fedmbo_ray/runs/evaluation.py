@@ -1,6 +1,7 @@
 """What a record says about the point that a run has reached."""
 
 import math
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.methods.base import own_figures
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.runs.bilevel import ExactFigures, cosine
 from fedmbo_ray.runs.state import State
 
 Figures = dict[str, float]
@@ -22,6 +24,10 @@ class Evaluation:
 
     def __init__(self, config: RunConfig, task: Task) -> None:
         self.config, self.task = config, task
+        if config.record.exact_every is not None and not task.data.num_samples:
+            raise ConfigError(
+                "needs data of a fixed size, but this problem makes new samples for every draw", "record", "exact_every"
+            )
 
     def figures(self, state: State, round: int) -> Figures:
         """Those of the problem and of the algorithm, and losses where the problem gives none."""
@@ -30,6 +36,19 @@ class Evaluation:
             own = own_figures(algorithm, state, round)
             exact = self.task.problem.metrics(x, y, self.task.test) | own
             return exact if "lower_loss" in exact else {**self._losses(x, y), **exact}
+
+    @cached_property
+    def _exact(self) -> ExactFigures:
+        return ExactFigures(self.task)
+
+    def exact(self, state: State, before: Tensor | None) -> Figures:
+        """Φ at x, and how the step to it from the x before compares with −∇Φ there."""
+        here = self._exact.at(state["x"], state["y"])
+        found = {"phi": here.phi, "implicit_share": here.implicit_share}
+        if before is not None:
+            there = self._exact.at(before, here.y)
+            found["hypergradient_cosine"] = cosine(before - state["x"], there.gradient)
+        return found
 
     def averaged(self, state: State) -> Figures:
         """The figures whose means over rounds are recorded, too."""

@@ -6,6 +6,8 @@ from dataclasses import fields, replace
 from types import TracebackType
 from typing import NamedTuple
 
+from torch import Tensor
+
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.errors import FolderDamaged, RunFailed
@@ -54,6 +56,7 @@ class Place(NamedTuple):
     state: State
     meter: Meter
     sums: dict[str, float]  # over rounds, of the figures whose means are recorded
+    before: Tensor | None = None  # x before the last round
     settled: bool = True  # whether the round has its record and its checkpoint, if it is to have them
 
 
@@ -178,7 +181,7 @@ class Loop:
             raise RunFailed(f"{rule}, {shapes(before)}, but returned {shapes(state)}")
         figures = self.evaluation.averaged(before)
         sums = {name: total + figures[name] for name, total in self.place.sums.items()}
-        return Place(k + 1, state, replace(self.federation.meter), sums, settled=False)
+        return Place(k + 1, state, replace(self.federation.meter), sums, before["x"], settled=False)
 
     def _due(self, round: int) -> bool:
         return round % self.config.record.every == 0
@@ -208,6 +211,9 @@ class Loop:
         costs = self._costs()
         counts = ("round", "communications", "samples", "data_epochs", "floats_up", "floats_down", "dropped")
         figures = self.evaluation.figures(self.state, self.round) | means(self.place.sums, self.round)
+        every = self.config.record.exact_every
+        if every is not None and (self.round % every == 0 or ending):
+            figures |= self.evaluation.exact(self.state, self.place.before)
         record = {
             **{name: costs[name] for name in counts},
             **jsonable({"waited": costs["waited"], **figures}),
