@@ -36,7 +36,12 @@ def cnn(input_shape: Shape, width: int = 16) -> nn.Module:
     )
 
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn}
+def embedding(input_shape: Shape, vocabulary: int, width: int = 32) -> nn.Module:
+    """For tokens: the mean of their vectors, and a tanh; token 0, which fills up short texts, counts as any other."""
+    return nn.Sequential(nn.Flatten(), nn.EmbeddingBag(vocabulary, width, mode="mean"), nn.Tanh())
+
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "embedding": embedding}
 
 
 def name_and_parameters(backbone: object) -> Spec:
@@ -55,9 +60,11 @@ def find_backbone(name: str) -> Callable[..., nn.Module]:
     return cast("Callable[..., nn.Module]", imported(name, "backbone"))
 
 
-def make_backbone(spec: Spec, input_shape: Shape) -> nn.Module:
-    """The module that a config asks for."""
+def make_backbone(spec: Spec, input_shape: Shape, vocabulary: int = 0) -> nn.Module:
+    """The module that a config asks for; for tokens, the function is also given how many there are."""
     name, parameters = spec["name"], {key: value for key, value in spec.items() if key != "name"}
+    if vocabulary:
+        parameters = {"vocabulary": vocabulary, **parameters}
     try:
         backbone = find_backbone(name)(input_shape, **parameters)
     except Exception as error:  # whatever a user's function raises
@@ -67,20 +74,24 @@ def make_backbone(spec: Spec, input_shape: Shape) -> nn.Module:
     return backbone
 
 
-def try_backbone(name: str, backbone: nn.Module, input_shape: Shape) -> int:
+def try_backbone(name: str, backbone: nn.Module, input_shape: Shape, vocabulary: int = 0) -> int:
     """How many features a backbone gives for one input; raises a ValueError if clients can't compute with it.
 
     It is tried out on random inputs, in the mode that it comes in.
     """
-    if any(True for _ in backbone.buffers()):
-        raise ValueError(
-            f"a backbone must have no buffers (batch statistics are client state), but {name!r} has; "
-            "use GroupNorm or LayerNorm instead of BatchNorm"
-        )
+    buffers = [tensor.clone() for tensor in backbone.buffers()]
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(6, *input_shape, generator=generator)
+    if vocabulary:
+        inputs = torch.randint(vocabulary, (6, *input_shape), generator=generator)
+    else:
+        inputs = torch.randn(6, *input_shape, generator=generator)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         num_features = count_features(backbone, inputs[:2])
+        if any(not torch.equal(before, now) for before, now in zip(buffers, backbone.buffers(), strict=True)):
+            raise ValueError(
+                f"a backbone must keep no statistics of batches, but {name!r} does; use GroupNorm or LayerNorm instead "
+                "of BatchNorm"
+            )
         require_function_of_one_sample(name, backbone, inputs, generator)
     return num_features
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from fedmbo_ray.core.cards import CODE, Card
 from fedmbo_ray.core.settings import Positive, settings
@@ -34,6 +35,7 @@ class HyperRepresentation:
 
     backbone: Annotated[Spec, BeforeValidator(name_and_parameters)] = Field(default={"name": "mlp"})
     regularization: Positive = 0.001  # λ
+    feature_norm: Positive | None = None  # r: features are scaled to this length, so that ℓ ≤ (r² + 1)/2 + λ
     dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
@@ -44,14 +46,25 @@ class HyperRepresentation:
         dtype = getattr(torch, self.dtype)
         require_classes(data, "HyperRepresentation")
         shape = data.shape
-        factory = partial(make_backbone, self.backbone, shape)
+        factory = partial(make_backbone, self.backbone, shape, data.vocabulary)
         with torch.random.fork_rng(devices=[]):
             backbone = factory()
-        num_features = try_backbone(self.backbone["name"], backbone, shape)
+        num_features = try_backbone(self.backbone["name"], backbone, shape, data.vocabulary)
         problem = HyperRepresentationProblem(
-            factory, backbone, shape, num_features, data.num_classes, self.regularization, dtype
+            factory, backbone, shape, num_features, data.num_classes, self.regularization, self.feature_norm, dtype
         )
         return Task(problem, data.clients.astype(dtype), data.test_batch(dtype))
+
+
+class Scaled(nn.Module):
+    """Rows of a given length."""
+
+    def __init__(self, length: float) -> None:
+        super().__init__()
+        self.length = length
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.length * normalize(features, dim=-1)
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,7 @@ class HyperRepresentationProblem:
     num_features: int
     num_classes: int
     regularization: float
+    feature_norm: float | None
     dtype: torch.dtype
 
     capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True)
@@ -76,7 +90,8 @@ class HyperRepresentationProblem:
     def features(self, x: Tensor, inputs: Tensor) -> Tensor:
         """Of shape (..., features) for inputs of shape (..., *shape)."""
         rows = inputs.shape[: inputs.dim() - len(self.shape)]
-        return self.flat(x, inputs.reshape(-1, *self.shape)).view(*rows, -1)
+        features = self.flat(x, inputs.reshape(-1, *self.shape)).view(*rows, -1)
+        return features if self.feature_norm is None else self.feature_norm * normalize(features, dim=-1)
 
     @cached_property
     def flat(self) -> FlatModule:
@@ -107,7 +122,8 @@ class HyperRepresentationProblem:
         backbone = self.factory()
         for parameter, part in zip(backbone.parameters(), x.split(self.flat.sizes), strict=True):
             parameter.data = part.view(parameter.shape).clone()
-        return nn.Sequential(backbone, self.upper_head.model(y))
+        scale = [] if self.feature_norm is None else [Scaled(self.feature_norm)]
+        return nn.Sequential(backbone, *scale, self.upper_head.model(y))
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         assert test is not None

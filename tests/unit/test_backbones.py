@@ -82,7 +82,7 @@ REFUSED = {
     "batch_norm": "must treat every sample by itself",
     "batch_norm_behind_zeros": "must treat every sample by itself",
     "centered": "must treat every sample by itself",
-    "running_statistics": "must have no buffers",
+    "running_statistics": "must keep no statistics of batches",
     "dropped": "must be free of randomness",
     "functional_dropout": "must be free of randomness",
 }
