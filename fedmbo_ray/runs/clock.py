@@ -38,27 +38,30 @@ class Clock:
         return self.wall + now[0] - self.since[0], self.cpu + now[1] - self.since[1]
 
 
-class OneThread:
-    """Torch computes with one thread while anybody is within, so that bits are the same everywhere.
+class OneThread(threading.local):
+    """Torch computes with one thread while a thread is within, so that bits are the same everywhere.
 
-    Runs side by side enter and leave in any order: the last one to leave brings back the number that the first found.
+    Torch keeps the number for each thread. Runs side by side in one enter and leave in any order: the last one to leave
+    brings back the number that the first found.
     """
 
     def __init__(self) -> None:
-        self.within, self.before, self.lock = 0, 1, threading.Lock()
+        self.within, self.before = 0, 1
 
     def __enter__(self) -> None:
-        with self.lock:
-            if self.within == 0:
-                self.before = torch.get_num_threads()
-                torch.set_num_threads(1)
-            self.within += 1
+        if self.within == 0:
+            self.before = torch.get_num_threads()
+            self._set(1)
+        self.within += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self.lock:
-            self.within -= 1
-            if self.within == 0:
-                torch.set_num_threads(self.before)
+        self.within -= 1
+        if self.within == 0:
+            self._set(self.before)
+
+    def _set(self, number: int) -> None:
+        if number != torch.get_num_threads():  # setting it also decides what threads that begin later find
+            torch.set_num_threads(number)
 
 
 ONE_THREAD = OneThread()

@@ -1,6 +1,7 @@
 """A run that is interrupted in the middle of something can be continued, and nothing else in the process suffers."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.clock import ONE_THREAD
 from fedmbo_ray.runs.evaluation import Evaluation
 from fedmbo_ray.runs.folder import Record
 from fedmbo_ray.runs.loop import run
@@ -102,6 +104,36 @@ def test_bits_do_not_depend_on_the_threads_that_torch_has() -> None:
     finally:
         torch.set_num_threads(1)
     assert len(found) == 1
+
+
+def test_every_thread_computes_alone_and_gets_back_what_it_had() -> None:
+    """Torch keeps the number for each thread; a second one enters while the first is within, and leaves last."""
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(torch.get_num_threads).result() == 2
+            with ONE_THREAD:
+                other.submit(ONE_THREAD.__enter__).result()
+                assert [torch.get_num_threads(), other.submit(torch.get_num_threads).result()] == [1, 1]
+            assert torch.get_num_threads() == 2
+            with ONE_THREAD:
+                assert torch.get_num_threads() == 1
+            other.submit(ONE_THREAD.__exit__, None, None, None).result()
+            assert [torch.get_num_threads(), other.submit(torch.get_num_threads).result()] == [2, 2]
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_thread_that_begins_within_another_s_rounds_leaves_the_usual_number_alone() -> None:
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as later:
+            with ONE_THREAD:
+                other.submit(ONE_THREAD.__enter__).result()
+            other.submit(ONE_THREAD.__exit__, None, None, None).result()
+            assert later.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_means_of_seeds_that_a_budget_ends_in_different_rounds_end_with_their_ends() -> None:
