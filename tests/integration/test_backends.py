@@ -212,6 +212,31 @@ def echo(problem, batch, v):
     return v * batch.weights.sum()
 
 
+def added(problem, batch, *vectors):
+    return sum(vectors) * batch.weights.sum()
+
+
+def test_a_job_may_have_more_large_vectors_than_actors_usually_keep(task, monkeypatch) -> None:
+    """Two actors that the driver talks to, one of which leads a third; some vectors stay, others are new."""
+    monkeypatch.setattr(ClientActor, "node", lambda self: str(os.getpid()))
+    pool = RayActors(*task[:2], actors=3, cpus=0.5, fan_out=2)
+    vectors = [torch.full((10_000,), float(i), dtype=torch.float64) for i in range(6)]
+    try:
+        assert len(pool.links) == 2
+        for r in range(4):
+            results = [
+                federation(task, 12, backend=backend, block_size=2)
+                .clients(stream(r))
+                .mean(added, np.arange(12), *vectors, draw=TRAIN)
+                for backend in (pool, federation(task, 12).backend)
+            ]
+            assert torch.equal(*results)
+            vectors = [*vectors[:1], *(vector + 1 for vector in vectors[1:])]
+        assert pool.replaced == 0
+    finally:
+        pool.close()
+
+
 def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
     wide = tiny_config(
         "hyper_representation", problem={"name": "hyper_representation", "backbone": {"name": "mlp", "width": 200}}
