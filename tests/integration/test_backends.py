@@ -62,6 +62,18 @@ def test_a_killed_actor_is_replaced_and_no_bit_changes(task) -> None:
         pool.close()
 
 
+def test_a_long_path_to_temporary_files_is_no_obstacle(task, tmp_path, monkeypatch) -> None:
+    long = tmp_path / ("long" * 25)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    try:
+        assert torch.equal(mean_gradient(federation(task, 12).backend, task), mean_gradient(pool, task))
+    finally:
+        pool.close()
+    assert not list(long.iterdir())
+
+
 def slow_gradient(problem, batch, x, y):
     """A kernel that takes long enough to be killed while it runs."""
     time.sleep(0.3)

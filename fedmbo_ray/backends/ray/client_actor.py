@@ -14,7 +14,7 @@ from ray import ObjectRef, cloudpickle
 from ray.actor import ActorHandle
 from torch import Tensor
 
-from fedmbo_ray.backends.ray.messages import Arrays, Connection
+from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors, packed, shares, unpacked
 from fedmbo_ray.core.sampling import Stacks, sampled
 from fedmbo_ray.data.batches import ClientData
@@ -98,7 +98,8 @@ class ClientActor:
     def serve(self, path: str) -> None:
         """Answer requests over the socket at `path` until the driver hangs up."""
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        end.connect(path)
+        with short_enough(path) as address:
+            end.connect(address)
         connection = Connection[Request](end)
         while True:
             try:

@@ -12,7 +12,7 @@ import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
 
-from fedmbo_ray.backends.ray.messages import Arrays, Connection
+from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors
 from fedmbo_ray.federation.execution import Block
 from fedmbo_ray.federation.reduction import Array
@@ -76,7 +76,8 @@ class SocketLink:
         self.folder = tempfile.TemporaryDirectory(prefix="fedmbo-")
         path = str(Path(self.folder.name) / "socket")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
+        with short_enough(path) as address:
+            listener.bind(address)
         listener.listen(1)
         listener.setblocking(False)
         self.serving = actor.serve.remote(path)
