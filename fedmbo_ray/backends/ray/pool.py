@@ -22,7 +22,7 @@ from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, 
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.sampling import Stacks
 from fedmbo_ray.data.batches import ClientData
-from fedmbo_ray.federation.execution import Block, Job
+from fedmbo_ray.federation.execution import Block, Job, Seconds
 from fedmbo_ray.federation.reduction import Array, Joined, Part
 from fedmbo_ray.federation.sent import VersionNumbers
 from fedmbo_ray.problems.base import Problem
@@ -39,7 +39,7 @@ class RayActors:
     Where room has been reserved for them, `places` are its scheduling strategies, one for each actor.
     """
 
-    away = 0.0
+    away = Seconds()
 
     def __init__(
         self,
