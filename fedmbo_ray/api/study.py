@@ -112,13 +112,16 @@ def conclude(run: StudyRun, uri: str | None) -> None:
 
     experiment, figures = MlflowExperiment(run.name, uri), run.folder.figures
 
-    def step() -> None:
-        experiment.connect()
-        conclusion = judged(Store(experiment.uri).study(run.name, run.identity), figures)
-        run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
-        print(conclusion.text(), file=sys.stderr)
+    def judge() -> "Conclusion":
+        return judged(Store(experiment.uri).study(run.name, run.identity), figures)
 
-    wait_for_mlflow(step, experiment.uri)
+    def record() -> None:
+        run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
+
+    wait_for_mlflow(experiment.connect, experiment.uri)
+    conclusion = wait_for_mlflow(judge, experiment.uri)
+    wait_for_mlflow(record, experiment.uri)
+    print(conclusion.text(), file=sys.stderr)
 
 
 class Study:
