@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from fedmbo_ray.api.sweep import Sweep
 from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.core.timed_folders import gone_if_empty, new_timed, newest_timed
 from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.studies.plans import StudyFolder
 from fedmbo_ray.studies.questions import QUESTIONS, require_parts
 from fedmbo_ray.studies.study_run import StudyRun
 from fedmbo_ray.studies.tracked_study import run_sweeps
-from fedmbo_ray.sweeps.continuation import ANY_TIME, TIME
 from fedmbo_ray.sweeps.scales import SCALES, STANDARD
 from fedmbo_ray.tracking.background import wait_for_mlflow
 from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
@@ -59,7 +58,7 @@ def run_study(
     """
     words = [name, "--scale", scale, *overrides, *(["--only", ",".join(only)] if only else [])]
     folder = prepare(name, scale, out, resume, only)
-    with ray_session():
+    with gone_if_empty(folder.path), ray_session():
         conduct(name, folder, scale, overrides, only, f"fedmbo study {shlex.join(words)}")
     return Study(folder.path)
 
@@ -71,14 +70,9 @@ def prepare(name: str, scale: str, out: str | Path | None, resume: bool, only: S
     if scale not in SCALES:
         raise ConfigError(f"unknown scale {scale!r}; {choices(scale, list(SCALES))}")
     require_parts(name, only)
-    start = f"{name}-{scale}"
-    earlier = sorted(Path("studies").glob(f"{start}-{ANY_TIME}/identity"))
-    if out is not None:
-        folder = StudyFolder(Path(out))
-    elif resume and earlier:
-        folder = StudyFolder(earlier[-1].parent)
-    else:
-        folder = StudyFolder(Path("studies") / f"{start}-{time.strftime(TIME)}")
+    place, start = Path("studies"), f"{name}-{scale}"
+    found = Path(out) if out is not None else newest_timed(place, start, "identity") if resume else None
+    folder = StudyFolder(new_timed(place, start) if found is None else found)
     require_same(folder, name, scale, resume)
     return folder
 
@@ -112,13 +106,16 @@ def conclude(run: StudyRun, uri: str | None) -> None:
 
     experiment, figures = MlflowExperiment(run.name, uri), run.folder.figures
 
-    def step() -> None:
-        experiment.connect()
-        conclusion = judged(Store(experiment.uri).study(run.name, run.identity), figures)
-        run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
-        print(conclusion.text(), file=sys.stderr)
+    def judge() -> "Conclusion":
+        return judged(Store(experiment.uri).study(run.name, run.identity), figures)
 
-    wait_for_mlflow(step, experiment.uri)
+    def record() -> None:
+        run.conclude(experiment, figures, conclusion.note(run.command), conclusion.status)
+
+    wait_for_mlflow(experiment.connect, experiment.uri)
+    conclusion = wait_for_mlflow(judge, experiment.uri)
+    wait_for_mlflow(record, experiment.uri)
+    print(conclusion.text(), file=sys.stderr)
 
 
 class Study:

@@ -14,6 +14,7 @@ from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.config.shipped import find_config
 from fedmbo_ray.core.errors import ConfigError, RunFailed, choices
 from fedmbo_ray.core.io import SHIPPED, read_yaml
+from fedmbo_ray.core.timed_folders import gone_if_empty
 from fedmbo_ray.runs.folder import Record
 from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.sweeps.continuation import continued, new_folder, newest_folder
@@ -93,15 +94,15 @@ def prepare(
     """The sweep and its folder, both checked; raises ConfigError before anything is started."""
     given = fields_of(config)
     stem = "sweep" if isinstance(config, Mapping) else Path(name_of(config)).stem
-    found = newest_folder if resume else new_folder
-    folder = SweepFolder(Path(out)) if out is not None else found(stem)
+    named = None if out is None else SweepFolder(Path(out))
     if resume:
+        folder = named or newest_folder(stem)
         return continued(folder, given, overrides, scale), folder
-    if folder.path.exists() and not folder.path.is_dir():
-        raise ConfigError(f"--out must be a folder, but {folder.path} is a file")
-    if folder.has_sweep():
-        raise ConfigError(f"{folder.path} already holds a sweep: continue it with --resume or choose another --out")
-    return plan_of(config, overrides, scale), folder
+    if named is not None and named.path.exists() and not named.path.is_dir():
+        raise ConfigError(f"--out must be a folder, but {named.path} is a file")
+    if named is not None and named.has_sweep():
+        raise ConfigError(f"{named.path} already holds a sweep: continue it with --resume or choose another --out")
+    return plan_of(config, overrides, scale), named or new_folder(stem)
 
 
 def plan_of(config: SweepConfig | None, overrides: Sequence[str], scale: str = STANDARD) -> SweepPlan:
@@ -125,10 +126,11 @@ def fields_of(config: SweepConfig | None) -> Fields | None:
 
 def conduct(sweep: SweepPlan, folder: SweepFolder, command: str) -> BestTrial:
     """Run the unfinished trials of a sweep, with progress on stderr; returns the best trial."""
-    check_metric(sweep)
-    with ray_session():
-        require_place(sweep, nodes())
-        return run_tracked(sweep, folder, command)
+    with gone_if_empty(folder.path):
+        check_metric(sweep)
+        with ray_session():
+            require_place(sweep, nodes())
+            return run_tracked(sweep, folder, command)
 
 
 class Sweep:

@@ -4,13 +4,13 @@ import argparse
 import json
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.core.timed_folders import new_timed
 
 if TYPE_CHECKING:  # imported where needed, so that --help is fast
     from fedmbo_ray.config.schema import RunConfig
@@ -47,7 +47,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     return args
 
 
-def prepare(args: argparse.Namespace, folder: "RunFolder") -> tuple["RunConfig", "Task"]:
+def prepare(args: argparse.Namespace, folder: "RunFolder | None") -> tuple["RunConfig", "Task"]:
     """The config of the run, checked, and its task; raises ConfigError before anything is started."""
     from fedmbo_ray.api.configs import prepared
 
@@ -143,9 +143,10 @@ def main(words: list[str] | None = None) -> int:
         args = parse(sys.argv[1:] if words is None else words)
         from fedmbo_ray.runs.folder import RunFolder
 
-        folder = RunFolder(args.out or Path("runs") / time.strftime("%Y-%m-%d_%H-%M-%S"))
+        named = None if args.out is None else RunFolder(args.out)
         with result_alone() as stdout:
-            config, task = prepare(args, folder)
+            config, task = prepare(args, named)
+            folder = named or RunFolder(new_timed(Path("runs")))
             with tracking(config, folder, args):
                 last = follow(config, task, folder, args.resume, args.profile)
             report(last, folder)

@@ -26,7 +26,8 @@ Examples:
   fedmbo tune tune_configs/mnist_steps.yaml --resume
 
 Runs on the cluster at $RAY_ADDRESS, or on this machine, where Ray is started and stopped at the end.
-Exit codes: 0 done, 1 some trial failed, 2 bad config, 130 interrupted (continue with --resume).
+Exit codes: 0 done, 1 some trial failed, 2 bad config or one that the cluster can never run, 130 interrupted (continue
+with --resume).
 """
 
 
@@ -43,27 +44,38 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_config(words)
 
 
-def dry_run(sweep: "SweepPlan") -> None:
-    """Print the trials, their resources, and whether the cluster can run them."""
+def planned(args: argparse.Namespace) -> tuple["SweepPlan", int]:
+    """The sweep that would be run, and how many of its trials have ended; makes no folder."""
+    from fedmbo_ray.api.sweep import plan_of, prepare  # torch takes seconds to import
+
+    if not args.resume and args.out is None:
+        return plan_of(args.file, args.overrides, args.scale), 0
+    sweep, folder = prepare(args.file, args.overrides, args.out, args.resume, args.scale)
+    return sweep, sum(trial.done for trial in folder.trials())
+
+
+def dry_run(args: argparse.Namespace) -> None:
+    """Print the trials, their resources, and whether the cluster can run them; raises ConfigError if it never can."""
     from fedmbo_ray.backends.ray.placement import total
     from fedmbo_ray.runs.ray_session import ray_session
     from fedmbo_ray.sweeps.preflight import asked, nodes, require_place
     from fedmbo_ray.sweeps.space import corners
 
+    sweep, ended = planned(args)
     points, tune = sweep.points(), sweep.tune
     show_points(sweep, points)
     config = sweep.config(next(corners(sweep.dims)))
     count = tune.samples if points is None else len(points)
     runs = f"{tune.seeds} runs of " if tune.seeds > 1 else ""
-    print(f"{count} trials of {runs}{sweep.length} each, at most")
+    print(f"{count} trials of {runs}{sweep.length} each, at most" + (f"; {ended} have ended already" if ended else ""))
     print(f"a trial asks for {asked(sweep.bundles(config))}")
     with ray_session():
         have = nodes()
     try:
         require_place(sweep, have)
-        print(f"the cluster can run it: it has {total(have)}")
     except ConfigError as error:
-        print(f"the cluster can never run it: {error}")
+        raise ConfigError(f"the cluster can never run it: {error}") from None
+    print(f"the cluster can run it: it has {total(have)}")
 
 
 def show_points(sweep: "SweepPlan", points: "list[SweepPoint] | None") -> None:
@@ -90,11 +102,11 @@ def main(words: list[str] | None = None) -> int:
     def work() -> int:
         nonlocal folder
         args = parse(words)
-        from fedmbo_ray.api.sweep import conduct, plan_of, prepare  # torch takes seconds to import
-
         if args.dry_run:
-            dry_run(plan_of(args.file, args.overrides, args.scale))
+            dry_run(args)
             return 0
+        from fedmbo_ray.api.sweep import conduct, prepare  # torch takes seconds to import
+
         with result_alone() as stdout:
             sweep, folder = prepare(args.file, args.overrides, args.out, args.resume, args.scale)
             best = conduct(sweep, folder, f"{called(MODULE)} {shlex.join(words)}")
