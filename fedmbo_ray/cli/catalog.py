@@ -28,7 +28,7 @@ columns); R, counted during the run. A single 1 among the floats down is ℓ. No
 "non-iid": whether it converges to the right point when clients differ (drift: the error is of the order of its local
 steps).
 """
-CHECKED = "status: " + "; ".join(f"{word}, {meaning}" for word, meaning in STATUS.items())
+CHECKED = "Status:\n" + "\n".join(f"  {word:14} {meaning}" for word, meaning in STATUS.items())
 HELP = """
 Examples:
   fedmbo catalog                    every name
@@ -100,11 +100,11 @@ def show(found: "list[Entry]", by_name: bool) -> None:
     if by_name:
         print("\n\n".join(details(each) for each in found))
         return
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
     for table in tables(found, console.width):
         console.print(table)
     if any(each.status for each in found):
-        console.print(f"{LEGEND.strip()} {CHECKED}.", highlight=False)
+        console.print(f"{LEGEND.strip()}\n{CHECKED}", highlight=False)
     console.print("Details of one entry: fedmbo catalog NAME", highlight=False)
 
 

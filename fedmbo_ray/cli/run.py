@@ -85,10 +85,16 @@ def follow(config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool,
     from fedmbo_ray.runs.limits import Limits
     from fedmbo_ray.runs.progress import RunProgress
 
+    limits, begin = Limits.of(config), 0
     last: Record = {}
     if resume:
-        print(f"continuing after round {folder.saved_round()}", file=sys.stderr)
-    with RunProgress(Limits.of(config)) as progress:
+        last, begin = (folder.records() or [{}])[-1], folder.saved_round()
+        ended = last.get("status") == "finished" and limits.ended_by(last) is not None
+        if ended and folder.result_file.exists():
+            print(f"finished before; for more rounds: --resume rounds={2 * last['round']}", file=sys.stderr)
+            return last
+        print(f"continuing after round {begin}", file=sys.stderr)
+    with RunProgress(limits, begin) as progress:
         records = records_of(config, task, folder, resume, progress.tick, profile)
         with closing(records):  # type: ignore[type-var]
             for last in records:
@@ -120,7 +126,7 @@ def report(last: "Record", folder: "RunFolder") -> None:
             print(f"the budget of {last['ended_by'].replace('_', ' ')} is used up", file=sys.stderr)
         print(f"finished after {rounds} and {last['communications']} communications: {figures(last)}", file=sys.stderr)
         print(f"final x and y: {folder.result_file}; records: {folder.records_file}", file=sys.stderr)
-        print(f"plot: fedmbo plot {folder.path}", file=sys.stderr)
+        print(f"plot: fedmbo plot {shlex.quote(str(folder.path))}", file=sys.stderr)
 
 
 def show_profile(folder: "RunFolder") -> None:
@@ -157,7 +163,9 @@ def main(words: list[str] | None = None) -> int:
         return 0 if last["status"] == "finished" else 1
 
     def hint() -> str:
-        return f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_run() else ""
+        if folder is None or not folder.has_run():
+            return ""
+        return f"; continue: {called(MODULE)} --out {shlex.quote(str(folder.path))} --resume"
 
     return guarded(work, hint)
 

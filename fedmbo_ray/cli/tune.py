@@ -115,7 +115,9 @@ def main(words: list[str] | None = None) -> int:
         return 1 if best.failed else 0
 
     def hint() -> str:
-        return f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_sweep() else ""
+        if folder is None or not folder.has_sweep():
+            return ""
+        return f"; continue: {called(MODULE)} --out {shlex.quote(str(folder.path))} --resume"
 
     return guarded(work, hint)
 

@@ -15,7 +15,7 @@ PAPER, CODE, RECONSTRUCTED, OURS, STANDARD = "paper", "code", "reconstructed", "
 STATUS = {
     PAPER: "checked against the paper",
     CODE: "formula checked against public code",
-    RECONSTRUCTED: "reconstructed; not checked against the paper's text",
+    RECONSTRUCTED: "written from summaries, not checked against the paper's text",
     OURS: "derived and measured here",
     STANDARD: "textbook knowledge",
 }

@@ -14,6 +14,7 @@ from fedmbo_ray.sweeps.schema import SweepPlan
 
 SECONDS_BETWEEN_LINES = 10.0
 ROWS = 12
+EARLY = 0.02  # the share of a sweep before which its rate says little: starting takes seconds
 
 
 class SweepProgress:
@@ -79,12 +80,12 @@ class SweepProgress:
         ended = sum(status in STATUSES for status in self.status.values()) - self.begun
         under_way = sum(share for name, share in self.shares.items() if name not in self.status)
         share = (ended + under_way) / max(self.total - self.begun, 1)
-        if share <= 0:
+        if share < EARLY:
             return ""
         return f"; ETA {seconds * (1 - share) / share:.0f} s"
 
     def table(self) -> Table:
-        table = Table("trial", "point", "round", self.sweep.tune.metric, "", title=self.line())
+        table = Table("trial", "point", "round", self.sweep.tune.metric, "status", title=self.line())
         running = [each for each in self._sorted() if each[0] not in self.status]
         others = [each for each in self._sorted() if each[0] in self.status]
         for name, (round, score) in (running + others)[:ROWS]:

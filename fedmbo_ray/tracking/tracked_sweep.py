@@ -1,5 +1,6 @@
 """A sweep from its first trial to its last, with MLflow kept up to date."""
 
+import shlex
 import sys
 
 from rich.console import Console
@@ -38,4 +39,4 @@ def say_what_came_out(sweep: SweepPlan, folder: SweepFolder, console: Console) -
     console.print(ranking_table(ranked(folder, sweep.tune), sweep.tune, 5))
     print(f"the trials' own time adds up to {seconds_of(folder):.0f} s", file=sys.stderr)
     if folder.best_file.exists():
-        print(f"best config: fedmbo run {folder.best_file}", file=sys.stderr)
+        print(f"best config: fedmbo run {shlex.quote(str(folder.best_file))}", file=sys.stderr)

@@ -146,7 +146,7 @@ def test_an_interrupted_run_saves_itself(
     process.send_signal(number)
     code, _, err = process.finish()
     assert code == 130
-    assert err.splitlines()[-1] == f"interrupted; continue with --out {out} --resume"
+    assert err.splitlines()[-1] == f"interrupted; continue: python -m fedmbo_ray.run --out {out} --resume"
     assert "Traceback" not in err
     (saved,) = (out / "checkpoints").glob("*.npz")
     assert int(saved.stem) >= 10

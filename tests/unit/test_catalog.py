@@ -33,7 +33,7 @@ def test_as_json(capsys) -> None:
 def test_details_of_one(capsys) -> None:
     assert main(["scaffold"]) == 0
     printed = capsys.readouterr().out
-    assert "status: reconstructed; not checked against the paper's text" in printed
+    assert "status: written from summaries, not checked against the paper's text" in printed
     assert "server_step_size: 1.0" in printed
 
 

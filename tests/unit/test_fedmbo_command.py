@@ -1,6 +1,7 @@
 """The command `fedmbo`: its words, its names, what it imports, and that it leaves nothing changed behind it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from fedmbo_ray import __version__
 from fedmbo_ray.cli.command import called, guarded, result_alone
@@ -166,3 +168,12 @@ def test_the_catalogue_lists_shipped_configs_and_sweeps(capsys: pytest.CaptureFi
     assert all(each["summary"] for each in found.values())
     assert main(["catalog", "quickstart"]) == 0
     assert "run it: fedmbo tune quickstart" in capsys.readouterr().out
+
+
+def test_modules_of_the_working_folder_can_be_named_in_a_config(tmp_path: Path) -> None:
+    (tmp_path / "my_models.py").write_text(
+        "from torch import nn\ndef wide(shape):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU())\n"
+    )
+    command = [str(Path(sys.executable).parent / "fedmbo"), "run", "problem.backbone=my_models:wide", "rounds=1"]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert done.returncode == 0, done.stderr
