@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedmbo_ray.core.cards import Cost as Cost
     from fedmbo_ray.core.errors import ConfigError as ConfigError
     from fedmbo_ray.core.errors import DownloadError as DownloadError
+    from fedmbo_ray.core.errors import FedmboError as FedmboError
     from fedmbo_ray.core.errors import FolderDamaged as FolderDamaged
     from fedmbo_ray.core.errors import FolderInUse as FolderInUse
     from fedmbo_ray.core.errors import RunFailed as RunFailed
@@ -56,6 +57,7 @@ _ROOMS = {
     "Cost": "core.cards",
     "ConfigError": "core.errors",
     "DownloadError": "core.errors",
+    "FedmboError": "core.errors",
     "FolderDamaged": "core.errors",
     "FolderInUse": "core.errors",
     "RunFailed": "core.errors",

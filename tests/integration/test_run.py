@@ -168,4 +168,4 @@ def test_two_processes_do_not_share_a_folder(start: Start, tmp_path: Path) -> No
     first.terminate()
     assert first.wait() == 130
     assert code == 1
-    assert "another process is running in" in err
+    assert "is in use by a run that has not been closed" in err
