@@ -37,12 +37,12 @@ def load(folder: str | Path) -> "Run | Sweep | Study":
         >>> from fedmbo_ray import load
         >>> load("runs/mnist").records  # doctest: +SKIP
     """
-    path = Path(folder)
+    path = Path(folder).expanduser()
     kind = kind_of(path)
     if kind == "run":
-        from fedmbo_ray.api.run import Run  # torch takes seconds to import
+        from fedmbo_ray.api.run import opened  # torch takes seconds to import
 
-        return Run.open(path)
+        return opened(path)
     if kind == "sweep":
         from fedmbo_ray.api.sweep import Sweep
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmbo_ray.api.configs import plain
-from fedmbo_ray.api.run import Run
+from fedmbo_ray.api.run import Run, opened
 from fedmbo_ray.config.overrides import changed
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.config.shipped import find_config
@@ -178,12 +178,12 @@ class Sweep:
         trials = ranked(self._files, self.plan.tune)
         if not trials or trials[0].score is None:
             raise RunFailed(f"no trial of the sweep in {self.folder} has a score")
-        return Run.open(self._files.trial(trials[0].name).run(0).path)
+        return opened(self._files.trial(trials[0].name).run(0).path)
 
     @property
     def runs(self) -> list[Run]:
         """Every run that has a record, trial by trial and seed by seed."""
-        return [Run.open(run.path) for trial in self._files.trials() for run in trial.runs if run.has_run()]
+        return [opened(run.path) for trial in self._files.trials() for run in trial.runs if run.has_run()]
 
     def plot(self, y: str | None = None, x: str = "communications", trials: int = 5) -> "Figure":
         """Plot one figure of the best trials against another, with means and deviations over seeds.
