@@ -31,9 +31,13 @@ def at(field: str | None) -> Iterator[None]:
 
 def choices(wrong: str, known: list[str]) -> str:
     """The known words as text, after the nearest one if there is one: "did you mean …? known: …"."""
+    return f"{nearest(wrong, known)}known: {', '.join(known)}"
+
+
+def nearest(wrong: str, known: list[str]) -> str:
+    """A question that names the nearest known word; empty if none is near."""
     near = difflib.get_close_matches(wrong.lower(), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(known)}"
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 class RunFailed(FedmboError):
