@@ -55,7 +55,7 @@ class Run:
         progress: bool | None = None,
         **changes: object,
     ) -> None:
-        folder = None if out is None else RunFolder(Path(out))
+        folder = None if out is None else RunFolder(Path(out).expanduser())
         found, task = prepared(config, overrides, changes, folder, resume)
         self._begin(found, folder, resume, progress, task)
         if folder is not None and resume:

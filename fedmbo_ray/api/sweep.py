@@ -7,11 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.api.configs import plain
 from fedmbo_ray.api.run import Run, opened
-from fedmbo_ray.config.overrides import changed
+from fedmbo_ray.config.overrides import Override, changed, plain
 from fedmbo_ray.config.schema import Fields
-from fedmbo_ray.config.shipped import find_config
+from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, RunFailed, choices
 from fedmbo_ray.core.io import SHIPPED, read_yaml
 from fedmbo_ray.runs.folder import Record
@@ -67,19 +66,20 @@ def run_sweep(
         >>> sweep = run_sweep("quadratic", "algorithm.step_size={grid: [0.01, 0.02]}", rounds=20)  # doctest: +SKIP
         >>> sweep.trials[["algorithm.step_size", "upper_loss"]]  # doctest: +SKIP
     """
-    words = [*overrides, *as_words(changes)]
-    if isinstance(config, str) and "=" in config:
-        words, config = [config, *words], None
-    sweep, folder = prepare(config, words, out, resume, scale)
+    if isinstance(config, str) and is_override(config):
+        overrides, config = (config, *overrides), None
+    given: list[Override] = [*overrides, *((key.split("."), value) for key, value in changes.items())]
+    sweep, folder = prepare(config, given, out, resume, scale)
     scaled_to = [] if scale == STANDARD else ["--scale", scale]
     named = ["--out", str(folder.path), "--resume"] if resume else [name_of(config)]
-    conduct(sweep, folder, f"fedmbo tune {shlex.join([*named, *words, *scaled_to])}")
+    words = [*named, *overrides, *as_words(changes), *scaled_to]
+    conduct(sweep, folder, f"fedmbo tune {shlex.join(words)}")
     return Sweep(folder.path)
 
 
 def as_words(changes: Mapping[str, object]) -> list[str]:
-    """Keywords as `key.path=value` words."""
-    return [f"{key}={json.dumps(plain(value))}" for key, value in changes.items()]
+    """Keywords as `key.path=value` words, for the command that a sweep is recorded with."""
+    return [f"{key}={json.dumps(plain(value), default=str)}" for key, value in changes.items()]
 
 
 def name_of(config: SweepConfig | None) -> str:
@@ -88,13 +88,17 @@ def name_of(config: SweepConfig | None) -> str:
 
 
 def prepare(
-    config: SweepConfig | None, overrides: Sequence[str], out: str | Path | None, resume: bool, scale: str = STANDARD
+    config: SweepConfig | None,
+    overrides: Sequence[Override],
+    out: str | Path | None,
+    resume: bool,
+    scale: str = STANDARD,
 ) -> tuple[SweepPlan, SweepFolder]:
     """The sweep and its folder, both checked; raises ConfigError before anything is started."""
     given = fields_of(config)
     stem = "sweep" if isinstance(config, Mapping) else Path(name_of(config)).stem
     found = newest_folder if resume else new_folder
-    folder = SweepFolder(Path(out)) if out is not None else found(stem)
+    folder = SweepFolder(Path(out).expanduser()) if out is not None else found(stem)
     if resume:
         return continued(folder, given, overrides, scale), folder
     if folder.path.exists() and not folder.path.is_dir():
@@ -104,7 +108,7 @@ def prepare(
     return plan_of(config, overrides, scale), folder
 
 
-def plan_of(config: SweepConfig | None, overrides: Sequence[str], scale: str = STANDARD) -> SweepPlan:
+def plan_of(config: SweepConfig | None, overrides: Sequence[Override], scale: str = STANDARD) -> SweepPlan:
     """The sweep that a config describes, with overrides applied."""
     given = fields_of(config)
     return make_sweep(
@@ -117,10 +121,10 @@ def fields_of(config: SweepConfig | None) -> Fields | None:
     if config is None:
         return None
     if isinstance(config, Mapping):
-        return dict(config)
+        return {str(key): plain(value) for key, value in config.items()}
     if not isinstance(config, str | Path):
         raise ConfigError(f"a config must be a file, a name or a mapping, but got {type(config).__name__}")
-    return read_yaml(find_config(str(config)))
+    return read_yaml(find_config(config))
 
 
 def conduct(sweep: SweepPlan, folder: SweepFolder, command: str) -> BestTrial:
@@ -203,19 +207,26 @@ class Sweep:
 
         y = y or self.plan.tune.metric
         shown = [self._files.trial(each.name) for each in ranked(self._files, self.plan.tune)[:trials]]
-        found = [(trial.label, [points(run.records(), x, y) for run in trial.runs if run.has_run()]) for trial in shown]
-        return draw_curves([(label, runs) for label, runs in found if runs], x, y)
+        records = [(trial.label, [run.records() for run in trial.runs if run.has_run()]) for trial in shown]
+        require_figures([record for _, runs in records for run in runs for record in run], x, y)
+        found = [(label, [points(run, x, y) for run in runs]) for label, runs in records]
+        drawn = [(label, [each for each in runs if each[0]]) for label, runs in found]
+        return draw_curves([(label, runs) for label, runs in drawn if runs], x, y)
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r}, {len(self._files.trials())} trials)"
 
 
-def points(records: list[Record], x: str, y: str) -> tuple[list[float], list[float]]:
-    """One figure of a run against another, record by record."""
+def require_figures(records: list[Record], *names: str) -> None:
+    """Raise a ConfigError for a name that is no figure of any record."""
     known = list(dict.fromkeys(key for record in records for key, each in record.items() if is_figure(each)))
-    for name in (x, y):
+    for name in names:
         if name not in known:
             raise ConfigError(f"must be a figure of a record, but got {name!r}; {choices(name, known)}")
+
+
+def points(records: list[Record], x: str, y: str) -> tuple[list[float], list[float]]:
+    """One figure of a run against another, in the records that have both."""
     both = [record for record in records if is_figure(record.get(x)) and is_figure(record.get(y))]
     return [record[x] for record in both], [record[y] for record in both]
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedmbo_ray.config.overrides import changed, changes
+from fedmbo_ray.config.overrides import Override, changed, changes
 from fedmbo_ray.config.schema import EXECUTION, Fields
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
@@ -29,7 +29,9 @@ def newest_folder(name: str) -> SweepFolder:
     return SweepFolder(earlier[-1].parent)
 
 
-def continued(folder: SweepFolder, given: Fields | None, overrides: Sequence[str], scale: str = STANDARD) -> SweepPlan:
+def continued(
+    folder: SweepFolder, given: Fields | None, overrides: Sequence[Override], scale: str = STANDARD
+) -> SweepPlan:
     """The sweep to go on with: the one given or the folder's own, changed in keys that change no result."""
     if not folder.has_sweep():
         raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
