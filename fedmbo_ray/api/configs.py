@@ -31,7 +31,7 @@ def prepared(
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--out must be a folder to write to, but {folder.path}: {error.strerror}") from None
+            raise ConfigError(f"out must be a folder to write to, but {folder.path}: {error.strerror}") from None
     return found, task
 
 
@@ -46,11 +46,11 @@ def config_of(
     if isinstance(config, str) and is_override(config):
         overrides, config = [config, *overrides], None
     if resume and folder is None:
-        raise ConfigError("--resume needs --out, the folder of the run to continue")
+        raise ConfigError("resume needs out, the folder of the run to continue")
     if resume and folder is not None and not folder.config_file.exists():
-        raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
+        raise ConfigError(f"resume needs a folder with a run, but {folder.path} has no config.yaml")
     if not resume and folder is not None and folder.has_run():
-        raise ConfigError(f"{folder.path} already holds a run: continue it with --resume or choose another --out")
+        raise ConfigError(f"{folder.path} already holds a run; continue it (resume) or choose another folder (out)")
     words: list[Override] = [*overrides, *((key.split("."), value) for key, value in changes.items())]
     default = folder.config_file if resume and folder is not None else DEFAULT
     made = made_of(config, words, default)

@@ -62,5 +62,5 @@ def _tracking(run: Run) -> AbstractContextManager[None]:
     from fedmbo_ray.tracking.single import tracked
 
     if run.folder is None:
-        raise ConfigError("--track needs --out, the folder whose records go to MLflow")
+        raise ConfigError("track needs out, the folder whose records go to MLflow")
     return tracked(run.config, RunFolder(run.folder), f"fedmbo run --out {run.folder} --resume --track")

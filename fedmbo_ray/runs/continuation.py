@@ -16,7 +16,7 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
     other = changes(old.resolved(), config.resolved(), (*EXECUTION, *LENGTH))
     if other:
         raise ConfigError(
-            f"--resume must keep the run's config, but these keys differ: {', '.join(other)}; "
+            f"resume must keep the run's config, but these keys differ: {', '.join(other)}; "
             f"only {', '.join(EXECUTION)}, rounds and budget may change"
         )
     path = horizon_of(config.algorithm)

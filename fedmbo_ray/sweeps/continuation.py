@@ -25,7 +25,7 @@ def newest_folder(name: str) -> SweepFolder:
     """The folder in `sweeps` of the last sweep of this name; raises ConfigError if there is none."""
     earlier = sorted(Path("sweeps").glob(f"{name}-{ANY_TIME}/sweep.yaml"))
     if not earlier:
-        raise ConfigError(f"--resume found no sweep of {name!r} in the folder sweeps; name it with --out")
+        raise ConfigError(f"resume found no sweep of {name!r} in the folder sweeps; name its folder (out)")
     return SweepFolder(earlier[-1].parent)
 
 
@@ -34,7 +34,7 @@ def continued(
 ) -> SweepPlan:
     """The sweep to go on with: the one given or the folder's own, changed in keys that change no result."""
     if not folder.has_sweep():
-        raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
+        raise ConfigError(f"resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
     fields = scaled(dict(given) if given is not None else read_yaml(folder.sweep_file), scale)
     return continued_with(folder, make_sweep(changed(fields, list(overrides), SweepFields)))
 
@@ -44,5 +44,5 @@ def continued_with(folder: SweepFolder, new: SweepPlan) -> SweepPlan:
     old = make_sweep(read_yaml(folder.sweep_file))
     other = changes(old.plain(), new.plain(), (*EXECUTION, *(f"tune.{key}" for key in FREE)))
     if other:
-        raise ConfigError(f"--resume must keep the sweep, but these keys differ: {', '.join(other)}")
+        raise ConfigError(f"resume must keep the sweep, but these keys differ: {', '.join(other)}")
     return new

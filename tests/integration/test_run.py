@@ -119,7 +119,7 @@ def test_the_whole_run_is_killed_and_resumed(backend: str, start: Start, referen
     assert process.wait() == -signal.SIGKILL
     code, _, err = run(*QUICK, "--out", str(out))
     assert code == 2
-    assert "already holds a run: continue it with --resume" in err
+    assert "already holds a run; continue it (resume)" in err
     again = RAY if backend == "ray" else []
     record = last_of(start(*again, "--json", "--out", str(out), "--resume"))
     assert bits(record) == bits(reference)

@@ -138,7 +138,7 @@ def test_a_run_does_not_need_the_server_that_records_it(
     assert main([*WORDS, "--out", "runs/a", "--track"]) == 0
     said = capsys.readouterr().err
     assert f"MLflow at {nobody} can't be reached, records wait in the folder" in said
-    assert f"MLflow at {nobody} can't be reached: continue with --out runs/a --resume --track" in said
+    assert f"MLflow at {nobody} can't be reached: continue the run in runs/a (resume, track)" in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert main(["--out", "runs/a", "--resume", "--track"]) == 0
     (found,) = shown(here, "a")

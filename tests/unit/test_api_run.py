@@ -155,7 +155,7 @@ def test_a_damaged_result_is_told(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "result.npz").read_bytes())
     content[100] ^= 1
     (tmp_path / "result.npz").write_bytes(content)
-    with pytest.raises(FolderDamaged, match=r"result\.npz is damaged: --resume makes it again"):
+    with pytest.raises(FolderDamaged, match=r"result\.npz is damaged: resuming the run makes it again"):
         _ = load(tmp_path).x
     again = run_experiment(out=tmp_path, resume=True)
     assert torch.equal(load(tmp_path).x, again.x)
@@ -251,7 +251,7 @@ def test_what_is_no_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"can't read nowhere\.yaml: No such file"):
         run_experiment("nowhere.yaml")
     run_experiment(tiny_config(), out=tmp_path)
-    with pytest.raises(ConfigError, match="already holds a run: continue it with --resume"):
+    with pytest.raises(ConfigError, match=r"already holds a run; continue it \(resume\) or choose"):
         run_experiment(tiny_config(), out=tmp_path)
 
 

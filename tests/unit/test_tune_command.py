@@ -59,7 +59,7 @@ def test_every_shipped_sweep_can_be_shown(file: Path, capsys: pytest.CaptureFixt
             "asks for 1 CPU and 0.5 fast, which must fit the cluster, but it has",
         ),
         ([SMALL[0], "tune.resources={CPU: 1}"], "tune.resources: CPU and GPU must be asked for by cpus_per_trial"),
-        ([SMALL[0], "--resume"], "--resume found no sweep of 'quickstart'"),
+        ([SMALL[0], "--resume"], "resume found no sweep of 'quickstart'"),
         ([SMALL[0], "--resume", "--out", "nowhere"], "has no sweep.yaml"),
     ],
 )
