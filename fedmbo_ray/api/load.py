@@ -37,7 +37,7 @@ def load(folder: str | Path) -> "Run | Sweep | Study":
         >>> from fedmbo_ray import load
         >>> load("runs/mnist").records  # doctest: +SKIP
     """
-    path = Path(folder).expanduser()
+    path = require_kind(folder, *LOADED)
     kind = kind_of(path)
     if kind == "run":
         from fedmbo_ray.api.run import opened  # torch takes seconds to import
@@ -47,11 +47,21 @@ def load(folder: str | Path) -> "Run | Sweep | Study":
         from fedmbo_ray.api.sweep import Sweep
 
         return Sweep(path)
-    if kind == "study":
-        from fedmbo_ray.api.study import Study
+    from fedmbo_ray.api.study import Study
 
-        return Study(path)
-    raise ConfigError(f"load needs the folder of a run, a sweep or a study, but {path} {instead(path, kind)}")
+    return Study(path)
+
+
+def require_kind(folder: str | Path, *wanted: str) -> Path:
+    """The path of a folder that holds what is wanted; raises a ConfigError that says what it holds instead."""
+    path = Path(folder).expanduser()
+    kind = kind_of(path)
+    if kind in wanted:
+        return path
+    if kind in LOADED:
+        raise ConfigError(f"a {wanted[0]} was expected, but {path} holds a {kind}: open it with load")
+    what = "a run, a sweep or a study" if wanted == LOADED else f"a {wanted[0]}"
+    raise ConfigError(f"this needs the folder of {what}, but {path} {instead(path, kind)}")
 
 
 def kind_of(path: Path) -> str | None:

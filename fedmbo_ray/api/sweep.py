@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedmbo_ray.api.load import require_kind
 from fedmbo_ray.api.run import Run, opened
 from fedmbo_ray.config.overrides import Override, changed, plain
 from fedmbo_ray.config.schema import Fields
@@ -14,6 +15,7 @@ from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, RunFailed, choices
 from fedmbo_ray.core.io import SHIPPED, read_yaml
 from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.progress import watched
 from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.sweeps.continuation import continued, new_folder, newest_folder
 from fedmbo_ray.sweeps.folder import SweepFolder
@@ -37,9 +39,11 @@ def run_sweep(
     out: str | Path | None = None,
     resume: bool = False,
     scale: str = STANDARD,
+    progress: bool | None = None,
+    track: bool = True,
     **changes: object,
 ) -> "Sweep":
-    """Run a sweep on Ray Tune to its end, recorded in MLflow, and return it.
+    """Run a sweep on Ray Tune to its end and return it.
 
     Ray is started if it is not running, and stopped again. The results are in the sweep's folder; `resume=True`
     continues an interrupted sweep. `tune.tracking_uri` or $MLFLOW_TRACKING_URI is the address of MLflow; the default is
@@ -52,13 +56,18 @@ def run_sweep(
         out: the sweep's folder; by default `sweeps/<name>-<time>`.
         resume: continue the sweep in `out` or, without it, the last one of this name.
         scale: a name in the section `scales` of the config; by default the config as it is.
+        progress: whether to show progress on stderr; None shows it only in a terminal or a notebook.
+        track: whether to record the sweep in MLflow.
         **changes: changes as keywords: `rounds=50`; keys with dots as `**{"tune.seeds": 3}`.
 
     Returns:
         The sweep: its trials as a table, its best run, all its runs.
 
     Raises:
-        ConfigError: if the config breaks a rule; nothing has been started.
+        ConfigError: if the config breaks a rule, or `out` can't be used; nothing has been started.
+        DownloadError: if the data set could not be downloaded.
+        FolderInUse: if a sweep that has not ended, in this or another process, uses `out`.
+        FolderDamaged: if a file in `out` can't be read.
         RunFailed: if every trial has diverged or failed.
 
     Example:
@@ -73,7 +82,8 @@ def run_sweep(
     scaled_to = [] if scale == STANDARD else ["--scale", scale]
     named = ["--out", str(folder.path), "--resume"] if resume else [name_of(config)]
     words = [*named, *overrides, *as_words(changes), *scaled_to]
-    conduct(sweep, folder, f"fedmbo tune {shlex.join(words)}")
+    shown = watched() if progress is None else progress
+    conduct(sweep, folder, f"fedmbo tune {shlex.join(words)}", shown, track)
     return Sweep(folder.path)
 
 
@@ -102,9 +112,9 @@ def prepare(
     if resume:
         return continued(folder, given, overrides, scale), folder
     if folder.path.exists() and not folder.path.is_dir():
-        raise ConfigError(f"--out must be a folder, but {folder.path} is a file")
+        raise ConfigError(f"out must be a folder, but {folder.path} is a file")
     if folder.has_sweep():
-        raise ConfigError(f"{folder.path} already holds a sweep: continue it with --resume or choose another --out")
+        raise ConfigError(f"{folder.path} already holds a sweep; continue it (resume) or choose another folder (out)")
     return plan_of(config, overrides, scale), folder
 
 
@@ -127,16 +137,16 @@ def fields_of(config: SweepConfig | None) -> Fields | None:
     return read_yaml(find_config(config))
 
 
-def conduct(sweep: SweepPlan, folder: SweepFolder, command: str) -> BestTrial:
-    """Run the unfinished trials of a sweep, with progress on stderr; returns the best trial."""
+def conduct(sweep: SweepPlan, folder: SweepFolder, command: str, shown: bool = True, track: bool = True) -> BestTrial:
+    """Run the unfinished trials of a sweep, with progress on stderr if `shown`; returns the best trial."""
     check_metric(sweep)
     with ray_session():
         require_place(sweep, nodes())
-        return run_tracked(sweep, folder, command)
+        return run_tracked(sweep, folder, command, shown=shown, track=track)
 
 
 class Sweep:
-    """A sweep, finished or not, as its folder holds it.
+    """A sweep, finished or not, as its folder holds it; `load` opens one.
 
     Attributes:
         folder: the sweep's folder.
@@ -148,7 +158,7 @@ class Sweep:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = require_kind(folder, "sweep")
         self._files = SweepFolder(self.folder)
 
     @cached_property

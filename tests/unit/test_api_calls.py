@@ -6,16 +6,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkout import ROOT
 from tasks import tiny_config
 
 import fedmbo_ray
-from fedmbo_ray import ConfigError, FedmboError, Run, RunFailed, load, run_experiment
+from fedmbo_ray import (
+    ConfigError,
+    FedmboError,
+    Run,
+    RunFailed,
+    Study,
+    Sweep,
+    load,
+    run_experiment,
+    run_study,
+    run_sweep,
+)
+from fedmbo_ray.api import study
 from fedmbo_ray.api.sweep import as_words, plan_of, prepare
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.cli.command import Parser
 from fedmbo_ray.cli.run import parse
 from fedmbo_ray.core.io import parse_yaml, to_yaml
 from fedmbo_ray.methods.lower import LOWER
+from fedmbo_ray.studies.plans import StudyFolder
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.schema import make_sweep
 
@@ -126,3 +140,49 @@ def test_a_sweep_is_plotted_though_some_runs_have_no_number_yet(tmp_path: Path) 
     assert len(axes.get_lines()) == 1
     with pytest.raises(ConfigError, match="got 'mean_gop'; did you mean 'mean_gap'"):
         load(tmp_path).plot("mean_gop")
+
+
+def test_a_study_takes_the_name_of_one_sweep_and_keywords(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = []
+
+    def conduct(name: str, folder: StudyFolder, *rest: object) -> int:
+        calls.append(rest)
+        folder.begin(name, "smoke")
+        return 0
+
+    monkeypatch.setattr("fedmbo_ray.api.study.conduct", conduct)
+    run_study("theory", scale="smoke", out=tmp_path / "a", only="inner", progress=False, **{"tune.seeds": 2})
+    command = "fedmbo study theory --scale smoke tune.seeds=2 --only inner"
+    assert calls == [("smoke", [(["tune", "seeds"], 2)], ["inner"], command, False)]
+    with pytest.raises(ConfigError, match="only must name sweeps of the study theory, but got 'iner'"):
+        run_study("theory", only="iner")
+
+
+def test_resume_needs_the_folder_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (run_experiment, run_sweep, lambda **words: run_study("theory", **words)):
+        with pytest.raises(ConfigError, match=r"resume needs a folder with a .*, but nowhere has no"):
+            call(out="nowhere", resume=True)
+    assert study.prepare("theory", "smoke", None, resume=True).path.parent == Path("studies")
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    StudyFolder(tmp_path).begin("theory", "smoke")
+    assert Study(tmp_path).scale == "smoke"
+    with pytest.raises(ConfigError, match=r"a sweep was expected, but .* holds a study: open it with load"):
+        Sweep(tmp_path)
+    with pytest.raises(ConfigError, match="this needs the folder of a study, but /nonexistent does not exist"):
+        Study("/nonexistent")
+
+
+def test_a_run_that_another_has_begun_meanwhile_is_a_wrong_folder(tmp_path: Path) -> None:
+    late = Run(tiny_config(), out=tmp_path)
+    run_experiment(tiny_config(), out=tmp_path)
+    with pytest.raises(ConfigError, match=r"already holds a run; continue it \(resume\) or choose another folder"):
+        late.step()
+
+
+def test_the_interface_does_not_speak_of_flags() -> None:
+    for file in [*(ROOT / "fedmbo_ray/api").glob("*.py"), ROOT / "fedmbo_ray/runs/folder.py"]:
+        errors = [line for line in file.read_text().splitlines() if "Error(" in line]
+        assert not [line for line in errors if "--" in line], file
