@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from fedmbo_ray.federation.clients import Clients as Clients
     from fedmbo_ray.federation.cohort import Cohort as Cohort
     from fedmbo_ray.federation.rounds import Round as Round
+    from fedmbo_ray.methods.base import Averaging as Averaging
+    from fedmbo_ray.methods.base import Keeping as Keeping
+    from fedmbo_ray.methods.base import Reporting as Reporting
     from fedmbo_ray.methods.base import State as State
     from fedmbo_ray.methods.curvature import NeumannScale as NeumannScale
     from fedmbo_ray.methods.schedules import Constant as Constant
@@ -81,6 +84,9 @@ _ROOMS = {
     "Clients": "federation.clients",
     "Cohort": "federation.cohort",
     "Round": "federation.rounds",
+    "Averaging": "methods.base",
+    "Keeping": "methods.base",
+    "Reporting": "methods.base",
     "State": "methods.base",
     "NeumannScale": "methods.curvature",
     "Constant": "methods.schedules",
