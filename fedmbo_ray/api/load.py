@@ -40,8 +40,6 @@ def load(folder: str | Path) -> "Run | Sweep | Study":
     path = require_kind(folder, *LOADED)
     kind = kind_of(path)
     if kind == "run":
-        from fedmbo_ray.api.run import opened  # torch takes seconds to import
-
         return opened(path)
     if kind == "sweep":
         from fedmbo_ray.api.sweep import Sweep
@@ -50,6 +48,21 @@ def load(folder: str | Path) -> "Run | Sweep | Study":
     from fedmbo_ray.api.study import Study
 
     return Study(path)
+
+
+def opened(folder: Path) -> "Run":
+    """The run in a folder, finished or not; `step` and `finish` continue from its newest checkpoint."""
+    from fedmbo_ray.api.run import Run  # torch takes seconds to import
+    from fedmbo_ray.config.schema import RunConfig
+    from fedmbo_ray.core.components import construct
+    from fedmbo_ray.core.io import read_yaml
+    from fedmbo_ray.runs.folder import RunFolder
+
+    run, found = Run.__new__(Run), RunFolder(folder)
+    config: RunConfig = construct(RunConfig, read_yaml(found.config_file))
+    run._begin(config, found, resume=True, progress=None, task=None)
+    run._records = found.records()
+    return run
 
 
 def require_kind(folder: str | Path, *wanted: str) -> Path:

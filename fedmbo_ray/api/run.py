@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from fedmbo_ray.api.configs import ConfigLike, prepared
 from fedmbo_ray.api.session import failures_told, session
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, RunFailed
-from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.continuation import known_records
@@ -85,6 +83,13 @@ class Run:
 
         Returns:
             The record of that round, or None: there is a record every `record.every` rounds and at the end.
+
+        Raises:
+            FolderInUse, FolderDamaged, RunFailed: see `run_experiment`.
+
+        Example:
+            >>> Run(rounds=1).step()["status"]
+            'finished'
         """
         loop = self._started()
         with failures_told():
@@ -107,7 +112,18 @@ class Run:
                 yielded += 1
 
     def finish(self) -> "Run":
-        """Run to the end and return the run. If it is interrupted, the run in the folder can be continued."""
+        """Run to the end. If it is interrupted, the run in the folder can be continued.
+
+        Returns:
+            The run itself.
+
+        Raises:
+            FolderInUse, FolderDamaged, RunFailed: see `run_experiment`.
+
+        Example:
+            >>> Run(rounds=2).finish().round
+            2
+        """
         try:
             if watched() if self._progress is None else self._progress:
                 self._finish_watched()
@@ -140,11 +156,10 @@ class Run:
             return self._loop
         if self._loop is not None and self._folder is None:
             raise RunFailed("this run was closed, and it has no folder to continue from")
-        with failures_told():
-            loop = self._resources.enter_context(session(self.config, self._folder, self._resume, self._built()))
-        self._resume = True
         try:
             with failures_told():
+                loop = self._resources.enter_context(session(self.config, self._folder, self._resume, self._built()))
+                self._resume = True
                 self._records = loop.opening()
         except BaseException:
             self.close()
@@ -153,8 +168,7 @@ class Run:
         return loop
 
     def _built(self) -> Task:
-        if self._task is None:
-            self._task = build_task(self.config)
+        self._task = build_task(self.config) if self._task is None else self._task
         return self._task
 
     @property
@@ -234,12 +248,3 @@ class Run:
         from fedmbo_ray.api.picture import picture  # matplotlib takes a second
 
         return picture(self._records, y, x)
-
-
-def opened(folder: Path) -> Run:
-    """The run in a folder, finished or not; `step` and `finish` continue from its newest checkpoint."""
-    run, found = Run.__new__(Run), RunFolder(folder)
-    config = construct(RunConfig, read_yaml(found.config_file))
-    run._begin(config, found, resume=True, progress=None, task=None)
-    run._records = found.records()
-    return run

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.api.load import require_kind
-from fedmbo_ray.api.run import Run, opened
+from fedmbo_ray.api.load import opened, require_kind
+from fedmbo_ray.api.run import Run
 from fedmbo_ray.config.overrides import Override, changed, plain
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.config.shipped import find_config, is_override
