@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.cli.command import Parser, called, guarded, place, result_alone
 from fedmbo_ray.core.timed_folders import new_timed
 
 if TYPE_CHECKING:  # imported where needed, so that --help is fast
@@ -36,7 +36,7 @@ Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (con
 def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser(MODULE, "Run the federated bilevel optimization that a YAML config describes.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a config, and changes to it")
-    parser.add_argument("--out", type=Path, help="folder for config, records and checkpoints (default: runs/<time>)")
+    parser.add_argument("--out", type=place, help="folder for config, records and checkpoints (default: runs/<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
     parser.add_argument("--json", action="store_true", help="print only the last record on stdout")
     parser.add_argument("--track", action="store_true", help="record the run in MLflow, like a sweep")

@@ -4,10 +4,9 @@ import argparse
 import shlex
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.cli.command import Parser, called, guarded, place, result_alone
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.core.timed_folders import gone_if_empty
 from fedmbo_ray.studies.questions import QUESTIONS, require_parts
@@ -36,7 +35,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser(MODULE, "Run a study: its sweeps, its figures, its verdict.", HELP)
     parser.add_argument("words", nargs="+", metavar="NAME | key.path=value", help="studies, and changes to all sweeps")
     parser.add_argument("--scale", choices=SCALES, default=STANDARD, help="how much is run (default: standard)")
-    parser.add_argument("--out", type=Path, help="the study's folder (default: studies/<name>-<scale>-<time>)")
+    parser.add_argument("--out", type=place, help="the study's folder (default: studies/<name>-<scale>-<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the study in --out, or the last of this name")
     parser.add_argument("--only", metavar="SWEEP,...", default="", help="run only these sweeps of the study")
     args = parser.parse_intermixed_args(words)

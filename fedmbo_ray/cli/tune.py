@@ -4,10 +4,9 @@ import argparse
 import json
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.cli.command import Parser, called, guarded, place, result_alone
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.sweeps.scales import STANDARD
 
@@ -34,7 +33,7 @@ with --resume).
 def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser(MODULE, "Run a sweep: a YAML config in which any value may be a search dimension.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a sweep, and changes to it")
-    parser.add_argument("--out", type=Path, help="the sweep's folder (default: sweeps/<name>-<time>)")
+    parser.add_argument("--out", type=place, help="the sweep's folder (default: sweeps/<name>-<time>)")
     parser.add_argument(
         "--scale", default=STANDARD, help="a name in the file's section `scales` (default: the file as it is)"
     )

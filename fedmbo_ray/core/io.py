@@ -42,7 +42,9 @@ def held(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FolderInUse(f"another process is running in {folder}") from None
+            raise FolderInUse(
+                f"{folder} is in use by a run that has not been closed, in this or another process"
+            ) from None
         yield
 
 

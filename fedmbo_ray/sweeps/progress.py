@@ -26,10 +26,11 @@ class SweepProgress:
         self.status = {each.name: each.status for each in before}
         self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}
         self.begun, self.started, self.shown = len(self.status), time.monotonic(), 0.0
-        self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self.console = console
+        self.live = Live(console=console, auto_refresh=False) if console.is_terminal and not console.quiet else None
 
     def __enter__(self) -> "SweepProgress":
-        print(f"{self.total} trials, {self.begun} of them done before; folder: {self.folder.path}", file=sys.stderr)
+        self._say(f"{self.total} trials, {self.begun} of them done before; folder: {self.folder.path}")
         if self.live is not None:
             self.live.start()
         return self
@@ -52,10 +53,7 @@ class SweepProgress:
         if self.live is None and status in STATUSES:
             round, score = self.rows.get(name, (0, float("nan")))
             label = self.folder.trial(name).label
-            print(
-                f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})",
-                file=sys.stderr,
-            )
+            self._say(f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})")
 
     def refresh(self) -> None:
         now = time.monotonic()
@@ -65,7 +63,7 @@ class SweepProgress:
         if self.live is not None:
             self.live.update(self.table(), refresh=True)
         elif self.rows:
-            print(self.line(), file=sys.stderr, flush=True)
+            self._say(self.line())
 
     def line(self) -> str:
         done = sum(status in STATUSES for status in self.status.values())
@@ -92,6 +90,10 @@ class SweepProgress:
             label, status = self.folder.trial(name).label, self.status.get(name, "running")
             table.add_row(name, label, self.rounds_of(name, round), f"{score:.4g}", status)
         return table
+
+    def _say(self, line: str) -> None:
+        if not self.console.quiet:
+            print(line, file=sys.stderr, flush=True)
 
     def _sorted(self) -> list[tuple[str, tuple[int, float]]]:
         sign = 1 if self.sweep.tune.mode == "min" else -1

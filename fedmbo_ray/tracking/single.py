@@ -38,7 +38,7 @@ def tracked(config: RunConfig, folder: RunFolder, command: str) -> Iterator[None
         if background.conclude():
             print(where_to_look(tracker), file=sys.stderr)
         else:
-            said = f"MLflow at {tracker.uri} can't be reached: continue with --out {folder.path} --resume --track"
+            said = f"MLflow at {tracker.uri} can't be reached: continue the run in {folder.path} (resume, track)"
             print(said, file=sys.stderr)
 
 

@@ -64,3 +64,12 @@ def test_methods_have_all_that_a_table_needs() -> None:
             assert each.floats_down
             assert each.floats_up
             assert each.participation
+
+
+def test_an_interruption_is_one_line(monkeypatch, capsys) -> None:
+    def interrupted(names: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedmbo_ray.cli.entries.chosen", interrupted)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

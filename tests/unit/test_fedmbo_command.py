@@ -101,9 +101,12 @@ def test_the_package_itself_imports_nothing_heavy() -> None:
 
 def test_a_shipped_config_is_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for word in ("mnist", "mnist.yaml", "tune_configs/mnist.yaml", "./tune_configs/mnist.yaml", "tune_configs/mnist"):
+    for word in ("mnist", "tune_configs/mnist.yaml", "./tune_configs/mnist.yaml", "tune_configs/mnist"):
         assert find_config(word) == SHIPPED / "mnist.yaml"
     assert find_config("studies/theory/inner") == SHIPPED / "studies" / "theory" / "inner.yaml"
+    for missing in ("mnist.yaml", "./mnist.yaml", "mine/mnist.yaml", Path("mnist"), Path("tune_configs/mnist.yaml")):
+        with pytest.raises(ConfigError, match=f"can't read {missing}: No such file"):
+            find_config(missing)
     assert {"mnist", "quickstart", "methods/fedmbo"} <= shipped_configs().keys()
 
 

@@ -80,7 +80,7 @@ def test_resume_must_keep_the_config(tmp_path: Path) -> None:
     last_record(*QUICK, "--out", str(out))
     code, _, err = run("--out", str(out), "--resume", "seed=1", "clients.backend=ray")
     assert code == 2
-    assert "--resume must keep the run's config, but these keys differ: seed; only clients.backend" in err
+    assert "resume must keep the run's config, but these keys differ: seed; only clients.backend" in err
 
 
 def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
         (["nowhere.yaml"], "error: can't read nowhere.yaml: No such file or directory"),
         (["clients.num_clients=2000"], "error: data.partition: `rows of a label >= clients that own it` must hold"),
         (["a.yaml", "b.yaml"], "error: one config file at most, but got a.yaml, b.yaml"),
-        (["--out", "/proc/none"], "error: --out must be a folder to write to, but /proc/none"),
-        (["--resume", "--out", "nowhere"], "error: --resume needs a folder with a run, but nowhere has no config.yaml"),
+        (["--out", "/proc/none"], "error: out must be a folder to write to, but /proc/none"),
+        (["--resume", "--out", "nowhere"], "error: resume needs a folder with a run, but nowhere has no config.yaml"),
         (
             ["clients.backend=ray", "clients.gpus_per_actor=3"],
             "error: clients.actors: 2 actors of 1 CPU and 3 GPU must fit",

@@ -74,7 +74,7 @@ def test_a_sweep_to_be_continued_is_shown_as_its_folder_has_it(tmp_path: Path, c
             "asks for 1 CPU and 0.5 fast, which must fit the cluster, but it has",
         ),
         ([SMALL[0], "tune.resources={CPU: 1}"], "tune.resources: CPU and GPU must be asked for by cpus_per_trial"),
-        ([SMALL[0], "--resume"], "--resume found no sweep of 'quickstart'"),
+        ([SMALL[0], "--resume"], "resume found no sweep of 'quickstart'"),
         ([SMALL[0], "--resume", "--out", "nowhere"], "has no sweep.yaml"),
     ],
 )
