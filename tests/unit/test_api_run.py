@@ -165,6 +165,7 @@ def test_a_folder_of_version_0_1_says_so(tmp_path: Path) -> None:
     run_experiment(tiny_config(), out=tmp_path)
     for path in (tmp_path / "checkpoints").glob("*.npz"):
         path.rename(path.with_suffix(".pt"))
+    (tmp_path / "result.npz").unlink()
     code, _, err = command("--out", str(tmp_path), "--resume")
     assert code == 1
     assert err.splitlines()[-1] == f"error: {tmp_path} holds a run of version 0.1, which only that version can continue"

@@ -57,7 +57,7 @@ def test_a_sweep_to_be_continued_is_shown_as_its_folder_has_it(tmp_path: Path, c
     assert tune.main([file, "--dry-run", "--out", "a"]) == 2
     assert "a already holds a sweep" in capsys.readouterr().err
     assert tune.main([file, "--dry-run", "--resume"]) == 2
-    assert "--resume found no sweep of 'quadratic'" in capsys.readouterr().err
+    assert "resume found no sweep of 'quadratic'" in capsys.readouterr().err
     assert tune.main([file, "--dry-run", "--out", "b"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
