@@ -2,8 +2,7 @@
 # make report       the studies at their smallest scale, and a report of them
 # make ui           look at all sweeps in MLflow
 # make test         set up, lint, type-check, and test every part once: at most 8 minutes on two cores
-# make test-all     all tests: at most 30 minutes on two cores
-# make coverage     which lines the unit tests run
+# make test-all     all tests, and how much of the code they run: at most 30 minutes on two cores
 # make cluster-test a cluster of several hosts within this machine: up, a sweep, a lost host, down (needs root)
 # make bench        rounds per second, next to loops written by hand and to other frameworks
 # They need Python 3.11 or newer and nothing else; everything is installed into .venv.
@@ -13,7 +12,7 @@ BIN := .venv/bin
 
 PORT ?= 5000
 
-.PHONY: quickstart report ui lint test test-all coverage cluster-test bench clean
+.PHONY: quickstart report ui lint test test-all cluster-test bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -39,12 +38,9 @@ lint: .venv/ready
 test: lint
 	$(BIN)/python -m pytest -m "not slow"
 
+# Coverage counts what runs within pytest itself: commands, actors and trials are processes of their own.
 test-all: lint
-	$(BIN)/python -m pytest
-
-# Of what runs within pytest itself: commands, actors and trials are processes of their own.
-coverage: .venv/ready
-	$(BIN)/python -m pytest tests/unit -m "not slow" --cov --cov-report=term
+	$(BIN)/python -m pytest --cov --cov-report=term
 
 # Debian's packages iproute2, openssh-server and rsync; where it can't be done, the reason is said.
 cluster-test: .venv/ready

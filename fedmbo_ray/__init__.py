@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedmbo_ray.core.cards import Cost as Cost
     from fedmbo_ray.core.errors import ConfigError as ConfigError
     from fedmbo_ray.core.errors import DownloadError as DownloadError
+    from fedmbo_ray.core.errors import FedmboError as FedmboError
     from fedmbo_ray.core.errors import FolderDamaged as FolderDamaged
     from fedmbo_ray.core.errors import FolderInUse as FolderInUse
     from fedmbo_ray.core.errors import RunFailed as RunFailed
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from fedmbo_ray.federation.clients import Clients as Clients
     from fedmbo_ray.federation.cohort import Cohort as Cohort
     from fedmbo_ray.federation.rounds import Round as Round
+    from fedmbo_ray.methods.base import Averaging as Averaging
+    from fedmbo_ray.methods.base import Keeping as Keeping
+    from fedmbo_ray.methods.base import Reporting as Reporting
     from fedmbo_ray.methods.base import State as State
     from fedmbo_ray.methods.curvature import NeumannScale as NeumannScale
     from fedmbo_ray.methods.schedules import Constant as Constant
@@ -59,6 +63,7 @@ _ROOMS = {
     "Cost": "core.cards",
     "ConfigError": "core.errors",
     "DownloadError": "core.errors",
+    "FedmboError": "core.errors",
     "FolderDamaged": "core.errors",
     "FolderInUse": "core.errors",
     "RunFailed": "core.errors",
@@ -85,6 +90,9 @@ _ROOMS = {
     "Clients": "federation.clients",
     "Cohort": "federation.cohort",
     "Round": "federation.rounds",
+    "Averaging": "methods.base",
+    "Keeping": "methods.base",
+    "Reporting": "methods.base",
     "State": "methods.base",
     "NeumannScale": "methods.curvature",
     "Constant": "methods.schedules",

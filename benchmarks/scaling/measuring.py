@@ -15,7 +15,7 @@ from benchmarks.scaling.model import Communication, Costs, Machines, Replay
 from fedmbo_ray.backends.ray.messages import LARGE
 from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.federation.execution import Block, Job
+from fedmbo_ray.federation.execution import Block, Job, Seconds
 from fedmbo_ray.federation.reduction import Part
 from fedmbo_ray.federation.sent import VersionNumbers
 from fedmbo_ray.problems.base import Task
@@ -28,7 +28,7 @@ class Traced:
     """A backend that notes what a communication would send, and how long its blocks take."""
 
     description = "traced"
-    away = 0.0
+    away = Seconds()
 
     def __init__(self, backend: Any) -> None:
         self.backend, self.seen = backend, list[Communication]()

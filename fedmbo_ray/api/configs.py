@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from fedmbo_ray.config.overrides import DEFAULT, Override, changed
+from fedmbo_ray.config.overrides import DEFAULT, Override, changed, plain
 from fedmbo_ray.config.schema import Fields, RunConfig
-from fedmbo_ray.config.shipped import find_config
+from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
@@ -33,7 +31,7 @@ def prepared(
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--out must be a folder to write to, but {folder.path}: {error.strerror}") from None
+            raise ConfigError(f"out must be a folder to write to, but {folder.path}: {error.strerror}") from None
     return found, task
 
 
@@ -45,15 +43,15 @@ def config_of(
     resume: bool,
 ) -> RunConfig:
     """The config of a run that starts or continues in a folder."""
-    if isinstance(config, str) and "=" in config:
+    if isinstance(config, str) and is_override(config):
         overrides, config = [config, *overrides], None
     if resume and folder is None:
-        raise ConfigError("--resume needs --out, the folder of the run to continue")
+        raise ConfigError("resume needs out, the folder of the run to continue")
     if resume and folder is not None and not folder.config_file.exists():
-        raise ConfigError(f"--resume needs a folder with a run, but {folder.path} has no config.yaml")
+        raise ConfigError(f"resume needs a folder with a run, but {folder.path} has no config.yaml")
     if not resume and folder is not None and folder.has_run():
-        raise ConfigError(f"{folder.path} already holds a run: continue it with --resume or choose another --out")
-    words: list[Override] = [*overrides, *((key.split("."), plain(value)) for key, value in changes.items())]
+        raise ConfigError(f"{folder.path} already holds a run; continue it (resume) or choose another folder (out)")
+    words: list[Override] = [*overrides, *((key.split("."), value) for key, value in changes.items())]
     default = folder.config_file if resume and folder is not None else DEFAULT
     made = made_of(config, words, default)
     if resume and folder is not None:
@@ -72,15 +70,10 @@ def fields_of(config: ConfigLike, default: Path) -> Fields:
     if isinstance(config, RunConfig):
         return config.resolved()
     if isinstance(config, Mapping):
-        return {str(key): value for key, value in config.items()}
+        return {str(key): plain(value) for key, value in config.items()}
     if isinstance(config, str | Path | None):
-        fields = read_yaml(default if config is None else find_config(str(config)))
+        fields = read_yaml(default if config is None else find_config(config))
         if "tune" in fields:
             raise ConfigError(f"{config} is a sweep: run it with `fedmbo tune`, or with run_sweep in Python")
         return fields
     raise ConfigError(f"a config must be a RunConfig, a mapping, a path or None, but got {config!r}")
-
-
-def plain(value: object) -> object:
-    """A numpy number as a Python number; other values as they are."""
-    return value.item() if isinstance(value, np.generic) else value

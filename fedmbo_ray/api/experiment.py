@@ -38,8 +38,11 @@ def run_experiment(
 
     Raises:
         ConfigError: the config breaks a rule, or `out` can't be used; one line, as the command line prints it.
-        FolderInUse: another process runs in `out`.
-        RunFailed: a kernel raised, or processes keep dying.
+        DownloadError: the data set could not be downloaded.
+        FolderInUse: a run that has not been closed, in this or another process, uses `out`.
+        FolderDamaged: a file in `out` can't be read, or an older version wrote it.
+        RunFailed: the problem or the method raised an exception, or processes keep dying. In this process, the
+            exception is the error's `__cause__`; on Ray, its traceback is in the message.
 
     Example:
         >>> run = run_experiment(rounds=20, seed=1)
@@ -59,5 +62,5 @@ def _tracking(run: Run) -> AbstractContextManager[None]:
     from fedmbo_ray.tracking.single import tracked
 
     if run.folder is None:
-        raise ConfigError("--track needs --out, the folder whose records go to MLflow")
+        raise ConfigError("track needs out, the folder whose records go to MLflow")
     return tracked(run.config, RunFolder(run.folder), f"fedmbo run --out {run.folder} --resume --track")

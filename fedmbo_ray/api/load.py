@@ -37,21 +37,44 @@ def load(folder: str | Path) -> "Run | Sweep | Study":
         >>> from fedmbo_ray import load
         >>> load("runs/mnist").records  # doctest: +SKIP
     """
-    path = Path(folder)
+    path = require_kind(folder, *LOADED)
     kind = kind_of(path)
     if kind == "run":
-        from fedmbo_ray.api.run import Run  # torch takes seconds to import
-
-        return Run.open(path)
+        return opened(path)
     if kind == "sweep":
         from fedmbo_ray.api.sweep import Sweep
 
         return Sweep(path)
-    if kind == "study":
-        from fedmbo_ray.api.study import Study
+    from fedmbo_ray.api.study import Study
 
-        return Study(path)
-    raise ConfigError(f"load needs the folder of a run, a sweep or a study, but {path} {instead(path, kind)}")
+    return Study(path)
+
+
+def opened(folder: Path) -> "Run":
+    """The run in a folder, finished or not; `step` and `finish` continue from its newest checkpoint."""
+    from fedmbo_ray.api.run import Run  # torch takes seconds to import
+    from fedmbo_ray.config.schema import RunConfig
+    from fedmbo_ray.core.components import construct
+    from fedmbo_ray.core.io import read_yaml
+    from fedmbo_ray.runs.folder import RunFolder
+
+    run, found = Run.__new__(Run), RunFolder(folder)
+    config: RunConfig = construct(RunConfig, read_yaml(found.config_file))
+    run._begin(config, found, resume=True, progress=None, task=None)
+    run._records = found.records()
+    return run
+
+
+def require_kind(folder: str | Path, *wanted: str) -> Path:
+    """The path of a folder that holds what is wanted; raises a ConfigError that says what it holds instead."""
+    path = Path(folder).expanduser()
+    kind = kind_of(path)
+    if kind in wanted:
+        return path
+    if kind in LOADED:
+        raise ConfigError(f"a {wanted[0]} was expected, but {path} holds a {kind}: open it with load")
+    what = "a run, a sweep or a study" if wanted == LOADED else f"a {wanted[0]}"
+    raise ConfigError(f"this needs the folder of {what}, but {path} {instead(path, kind)}")
 
 
 def kind_of(path: Path) -> str | None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from fedmbo_ray.api.configs import ConfigLike, prepared
-from fedmbo_ray.api.session import session
+from fedmbo_ray.api.session import failures_told, session
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, RunFailed
-from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.continuation import known_records
 from fedmbo_ray.runs.folder import Checkpoint, Record, RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.loop import Loop
@@ -27,9 +26,10 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run, made from a config or read from a folder; step it round by round, or run it to its end.
+    """One run: step it round by round, or run it to its end. `load` opens one that is in a folder.
 
-    Takes the arguments of `run_experiment`; computes nothing until it is stepped. A started run keeps its folder locked
+    Takes the arguments of `run_experiment`, except `track`, and raises the same errors. The data and the problem are
+    made at once, so that mistakes show; no round is run before the first step. A started run keeps its folder locked
     and its client actors alive until it is finished or closed: use it in a `with` statement, or call `close`.
 
     Attributes:
@@ -53,9 +53,11 @@ class Run:
         progress: bool | None = None,
         **changes: object,
     ) -> None:
-        folder = None if out is None else RunFolder(Path(out))
+        folder = None if out is None else RunFolder(Path(out).expanduser())
         found, task = prepared(config, overrides, changes, folder, resume)
         self._begin(found, folder, resume, progress, task)
+        if folder is not None and resume:
+            self._records = known_records(folder, found)
 
     def _begin(
         self, config: RunConfig, folder: RunFolder | None, resume: bool, progress: bool | None, task: Task | None
@@ -65,27 +67,6 @@ class Run:
         self._task, self._records = task, list[Record]()
         self._loop: Loop | None = None
         self._resources = ExitStack()
-
-    @classmethod
-    def open(cls, folder: str | Path) -> "Run":
-        """The run in a folder, finished or not; it can be continued.
-
-        Args:
-            folder: the folder given as `out` to the run.
-
-        Returns:
-            The run; `step` and `finish` continue from its newest checkpoint.
-
-        Raises:
-            ConfigError: there is no run in the folder.
-        """
-        run, found = cls.__new__(cls), RunFolder(Path(folder))
-        if not found.config_file.exists():
-            raise ConfigError(f"a run's folder must have a config.yaml, but {folder} has none")
-        config = construct(RunConfig, read_yaml(found.config_file))
-        run._begin(config, found, resume=True, progress=None, task=None)
-        run._records = found.records()
-        return run
 
     def __enter__(self) -> "Run":
         return self
@@ -102,9 +83,17 @@ class Run:
 
         Returns:
             The record of that round, or None: there is a record every `record.every` rounds and at the end.
+
+        Raises:
+            FolderInUse, FolderDamaged, RunFailed: see `run_experiment`.
+
+        Example:
+            >>> Run(rounds=1).step()["status"]
+            'finished'
         """
         loop = self._started()
-        record = None if loop is None else loop.step()
+        with failures_told():
+            record = None if loop is None else loop.step()
         if record is not None:
             self._records.append(record)
         if self.done:
@@ -123,7 +112,18 @@ class Run:
                 yielded += 1
 
     def finish(self) -> "Run":
-        """Run to the end and return the run. If it is interrupted, the run in the folder can be continued."""
+        """Run to the end. If it is interrupted, the run in the folder can be continued.
+
+        Returns:
+            The run itself.
+
+        Raises:
+            FolderInUse, FolderDamaged, RunFailed: see `run_experiment`.
+
+        Example:
+            >>> Run(rounds=2).finish().round
+            2
+        """
         try:
             if watched() if self._progress is None else self._progress:
                 self._finish_watched()
@@ -156,10 +156,11 @@ class Run:
             return self._loop
         if self._loop is not None and self._folder is None:
             raise RunFailed("this run was closed, and it has no folder to continue from")
-        loop = self._resources.enter_context(session(self.config, self._folder, self._resume, self._built()))
-        self._resume = True
         try:
-            self._records = loop.opening()
+            with failures_told():
+                loop = self._resources.enter_context(session(self.config, self._folder, self._resume, self._built()))
+                self._resume = True
+                self._records = loop.opening()
         except BaseException:
             self.close()
             raise
@@ -167,8 +168,7 @@ class Run:
         return loop
 
     def _built(self) -> Task:
-        if self._task is None:
-            self._task = build_task(self.config)
+        self._task = build_task(self.config) if self._task is None else self._task
         return self._task
 
     @property
@@ -232,11 +232,11 @@ class Run:
             raise ConfigError(f"{type(self._built().problem).__name__} has no model: its x and y are not a classifier")
         return module
 
-    def plot(self, figure: str, x: str = "communications") -> "Figure":
+    def plot(self, y: str = "upper_loss", x: str = "communications") -> "Figure":
         """Plot one figure of the records against another.
 
         Args:
-            figure: a column of `records`, such as ``"test_accuracy"``.
+            y: a column of `records`, such as ``"test_accuracy"``.
             x: the column on the horizontal axis.
 
         Returns:
@@ -247,4 +247,4 @@ class Run:
         """
         from fedmbo_ray.api.picture import picture  # matplotlib takes a second
 
-        return picture(self._records, figure, x)
+        return picture(self._records, y, x)

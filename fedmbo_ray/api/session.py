@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from fedmbo_ray.config.schema import ClientsConfig, RunConfig
+from fedmbo_ray.core.errors import FedmboError, RunFailed
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import Loop, MakeBackend, in_process
@@ -20,6 +21,18 @@ def session(config: RunConfig, folder: RunFolder | None, resume: bool, task: Tas
             stack.enter_context(_room(config.clients))
             make_backend = _actors(config.clients)
         yield stack.enter_context(Loop(config, folder, resume, make_backend, task))
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """In this context, an exception from a problem or a method becomes a RunFailed, which it is the cause of."""
+    try:
+        yield
+    except (FedmboError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise RunFailed(f"a computation raised {type(error).__name__}{f': {said}' if said else ''}") from error
 
 
 def _room(clients: ClientsConfig) -> AbstractContextManager[None]:

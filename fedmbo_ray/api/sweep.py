@@ -7,14 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.api.configs import plain
+from fedmbo_ray.api.load import opened, require_kind
 from fedmbo_ray.api.run import Run
-from fedmbo_ray.config.overrides import changed
+from fedmbo_ray.config.overrides import Override, changed, plain
 from fedmbo_ray.config.schema import Fields
-from fedmbo_ray.config.shipped import find_config
+from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, RunFailed, choices
 from fedmbo_ray.core.io import SHIPPED, read_yaml
+from fedmbo_ray.core.timed_folders import gone_if_empty
 from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.progress import watched
 from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.sweeps.continuation import continued, new_folder, newest_folder
 from fedmbo_ray.sweeps.folder import SweepFolder
@@ -38,9 +40,11 @@ def run_sweep(
     out: str | Path | None = None,
     resume: bool = False,
     scale: str = STANDARD,
+    progress: bool | None = None,
+    track: bool = True,
     **changes: object,
 ) -> "Sweep":
-    """Run a sweep on Ray Tune to its end, recorded in MLflow, and return it.
+    """Run a sweep on Ray Tune to its end and return it.
 
     Ray is started if it is not running, and stopped again. The results are in the sweep's folder; `resume=True`
     continues an interrupted sweep. `tune.tracking_uri` or $MLFLOW_TRACKING_URI is the address of MLflow; the default is
@@ -53,13 +57,18 @@ def run_sweep(
         out: the sweep's folder; by default `sweeps/<name>-<time>`.
         resume: continue the sweep in `out` or, without it, the last one of this name.
         scale: a name in the section `scales` of the config; by default the config as it is.
+        progress: whether to show progress on stderr; None shows it only in a terminal or a notebook.
+        track: whether to record the sweep in MLflow.
         **changes: changes as keywords: `rounds=50`; keys with dots as `**{"tune.seeds": 3}`.
 
     Returns:
         The sweep: its trials as a table, its best run, all its runs.
 
     Raises:
-        ConfigError: if the config breaks a rule; nothing has been started.
+        ConfigError: if the config breaks a rule, or `out` can't be used; nothing has been started.
+        DownloadError: if the data set could not be downloaded.
+        FolderInUse: if a sweep that has not ended, in this or another process, uses `out`.
+        FolderDamaged: if a file in `out` can't be read.
         RunFailed: if every trial has diverged or failed.
 
     Example:
@@ -67,19 +76,21 @@ def run_sweep(
         >>> sweep = run_sweep("quadratic", "algorithm.step_size={grid: [0.01, 0.02]}", rounds=20)  # doctest: +SKIP
         >>> sweep.trials[["algorithm.step_size", "upper_loss"]]  # doctest: +SKIP
     """
-    words = [*overrides, *as_words(changes)]
-    if isinstance(config, str) and "=" in config:
-        words, config = [config, *words], None
-    sweep, folder = prepare(config, words, out, resume, scale)
+    if isinstance(config, str) and is_override(config):
+        overrides, config = (config, *overrides), None
+    given: list[Override] = [*overrides, *((key.split("."), value) for key, value in changes.items())]
+    sweep, folder = prepare(config, given, out, resume, scale)
     scaled_to = [] if scale == STANDARD else ["--scale", scale]
     named = ["--out", str(folder.path), "--resume"] if resume else [name_of(config)]
-    conduct(sweep, folder, f"fedmbo tune {shlex.join([*named, *words, *scaled_to])}")
+    words = [*named, *overrides, *as_words(changes), *scaled_to]
+    shown = watched() if progress is None else progress
+    conduct(sweep, folder, f"fedmbo tune {shlex.join(words)}", shown, track)
     return Sweep(folder.path)
 
 
 def as_words(changes: Mapping[str, object]) -> list[str]:
-    """Keywords as `key.path=value` words."""
-    return [f"{key}={json.dumps(plain(value))}" for key, value in changes.items()]
+    """Keywords as `key.path=value` words, for the command that a sweep is recorded with."""
+    return [f"{key}={json.dumps(plain(value), default=str)}" for key, value in changes.items()]
 
 
 def name_of(config: SweepConfig | None) -> str:
@@ -88,23 +99,27 @@ def name_of(config: SweepConfig | None) -> str:
 
 
 def prepare(
-    config: SweepConfig | None, overrides: Sequence[str], out: str | Path | None, resume: bool, scale: str = STANDARD
+    config: SweepConfig | None,
+    overrides: Sequence[Override],
+    out: str | Path | None,
+    resume: bool,
+    scale: str = STANDARD,
 ) -> tuple[SweepPlan, SweepFolder]:
     """The sweep and its folder, both checked; raises ConfigError before anything is started."""
     given = fields_of(config)
     stem = "sweep" if isinstance(config, Mapping) else Path(name_of(config)).stem
-    found = newest_folder if resume else new_folder
-    folder = SweepFolder(Path(out)) if out is not None else found(stem)
+    named = None if out is None else SweepFolder(Path(out).expanduser())
     if resume:
+        folder = named or newest_folder(stem)
         return continued(folder, given, overrides, scale), folder
-    if folder.path.exists() and not folder.path.is_dir():
-        raise ConfigError(f"--out must be a folder, but {folder.path} is a file")
-    if folder.has_sweep():
-        raise ConfigError(f"{folder.path} already holds a sweep: continue it with --resume or choose another --out")
-    return plan_of(config, overrides, scale), folder
+    if named is not None and named.path.exists() and not named.path.is_dir():
+        raise ConfigError(f"out must be a folder, but {named.path} is a file")
+    if named is not None and named.has_sweep():
+        raise ConfigError(f"{named.path} already holds a sweep; continue it (resume) or choose another folder (out)")
+    return plan_of(config, overrides, scale), named or new_folder(stem)
 
 
-def plan_of(config: SweepConfig | None, overrides: Sequence[str], scale: str = STANDARD) -> SweepPlan:
+def plan_of(config: SweepConfig | None, overrides: Sequence[Override], scale: str = STANDARD) -> SweepPlan:
     """The sweep that a config describes, with overrides applied."""
     given = fields_of(config)
     return make_sweep(
@@ -117,22 +132,23 @@ def fields_of(config: SweepConfig | None) -> Fields | None:
     if config is None:
         return None
     if isinstance(config, Mapping):
-        return dict(config)
+        return {str(key): plain(value) for key, value in config.items()}
     if not isinstance(config, str | Path):
         raise ConfigError(f"a config must be a file, a name or a mapping, but got {type(config).__name__}")
-    return read_yaml(find_config(str(config)))
+    return read_yaml(find_config(config))
 
 
-def conduct(sweep: SweepPlan, folder: SweepFolder, command: str) -> BestTrial:
-    """Run the unfinished trials of a sweep, with progress on stderr; returns the best trial."""
-    check_metric(sweep)
-    with ray_session():
-        require_place(sweep, nodes())
-        return run_tracked(sweep, folder, command)
+def conduct(sweep: SweepPlan, folder: SweepFolder, command: str, shown: bool = True, track: bool = True) -> BestTrial:
+    """Run the unfinished trials of a sweep, with progress on stderr if `shown`; returns the best trial."""
+    with gone_if_empty(folder.path):
+        check_metric(sweep)
+        with ray_session():
+            require_place(sweep, nodes())
+            return run_tracked(sweep, folder, command, shown=shown, track=track)
 
 
 class Sweep:
-    """A sweep, finished or not, as its folder holds it.
+    """A sweep, finished or not, as its folder holds it; `load` opens one.
 
     Attributes:
         folder: the sweep's folder.
@@ -144,7 +160,7 @@ class Sweep:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = require_kind(folder, "sweep")
         self._files = SweepFolder(self.folder)
 
     @cached_property
@@ -178,12 +194,12 @@ class Sweep:
         trials = ranked(self._files, self.plan.tune)
         if not trials or trials[0].score is None:
             raise RunFailed(f"no trial of the sweep in {self.folder} has a score")
-        return Run.open(self._files.trial(trials[0].name).run(0).path)
+        return opened(self._files.trial(trials[0].name).run(0).path)
 
     @property
     def runs(self) -> list[Run]:
         """Every run that has a record, trial by trial and seed by seed."""
-        return [Run.open(run.path) for trial in self._files.trials() for run in trial.runs if run.has_run()]
+        return [opened(run.path) for trial in self._files.trials() for run in trial.runs if run.has_run()]
 
     def plot(self, y: str | None = None, x: str = "communications", trials: int = 5) -> "Figure":
         """Plot one figure of the best trials against another, with means and deviations over seeds.
@@ -203,19 +219,26 @@ class Sweep:
 
         y = y or self.plan.tune.metric
         shown = [self._files.trial(each.name) for each in ranked(self._files, self.plan.tune)[:trials]]
-        found = [(trial.label, [points(run.records(), x, y) for run in trial.runs if run.has_run()]) for trial in shown]
-        return draw_curves([(label, runs) for label, runs in found if runs], x, y)
+        records = [(trial.label, [run.records() for run in trial.runs if run.has_run()]) for trial in shown]
+        require_figures([record for _, runs in records for run in runs for record in run], x, y)
+        found = [(label, [points(run, x, y) for run in runs]) for label, runs in records]
+        drawn = [(label, [each for each in runs if each[0]]) for label, runs in found]
+        return draw_curves([(label, runs) for label, runs in drawn if runs], x, y)
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r}, {len(self._files.trials())} trials)"
 
 
-def points(records: list[Record], x: str, y: str) -> tuple[list[float], list[float]]:
-    """One figure of a run against another, record by record."""
+def require_figures(records: list[Record], *names: str) -> None:
+    """Raise a ConfigError for a name that is no figure of any record."""
     known = list(dict.fromkeys(key for record in records for key, each in record.items() if is_figure(each)))
-    for name in (x, y):
+    for name in names:
         if name not in known:
             raise ConfigError(f"must be a figure of a record, but got {name!r}; {choices(name, known)}")
+
+
+def points(records: list[Record], x: str, y: str) -> tuple[list[float], list[float]]:
+    """One figure of a run against another, in the records that have both."""
     both = [record for record in records if is_figure(record.get(x)) and is_figure(record.get(y))]
     return [record[x] for record in both], [record[y] for record in both]
 

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from fedmbo_ray.data.batches import ClientData
-from fedmbo_ray.federation.execution import Block, Job, run_block
+from fedmbo_ray.federation.execution import Block, Job, Seconds, run_block
 from fedmbo_ray.federation.reduction import Part
 from fedmbo_ray.problems.base import Problem
 
 
 class InProcess:
     description = "in_process"
-    away = 0.0
+    away = Seconds()
 
     def __init__(self, problem: Problem, data: ClientData) -> None:
         self.problem, self.data = problem, data

@@ -5,7 +5,6 @@ clients; when all have stopped, those that wait for the same thing are served to
 the bits of each are those that it would have alone.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
 from fedmbo_ray.data.batches import ClientData
-from fedmbo_ray.federation.execution import Block, Job, run_block, run_together
+from fedmbo_ray.federation.execution import Block, Job, Seconds, run_block, run_together
 from fedmbo_ray.federation.reduction import Part
 from fedmbo_ray.problems.base import Problem, Task, capabilities
 from fedmbo_ray.problems.oracles import Gradient
@@ -46,25 +45,26 @@ class Lockstep:
     description = "in_process"
 
     def __init__(self, problem: Problem, data: ClientData) -> None:
-        self.problem, self.data, self.away = problem, data, 0.0
+        self.problem, self.data, self.away = problem, data, Seconds()
 
     def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         hub = getcurrent().parent
         if hub is None or not isinstance(job.kernel, Gradient) or not capabilities(self.problem).stacks_all:
             return job.whole((run_block(self.problem, self.data, job, block, CPU) for block in blocks), len(blocks))
-        left = time.thread_time()
+        left = Seconds.now()
         part, own = hub.switch(PendingJob(self, job, blocks))
-        self.away += time.thread_time() - left - own
+        self.away = self.away.plus(Seconds.now().minus(left).minus(own))
         return part
 
-    def serve(self, pending: list[PendingJob]) -> list[tuple[Part[Tensor], float]]:
-        """What each run waits for, and its share of the processor's seconds, by its blocks."""
-        began = time.thread_time()
+    def serve(self, pending: list[PendingJob]) -> list[tuple[Part[Tensor], Seconds]]:
+        """What each run waits for, and its share of the seconds, by its blocks."""
+        began = Seconds.now()
         calls = [(job, block) for _, job, blocks in pending for block in blocks]
         results = iter(run_together(self.problem, self.data, calls, CPU))
         parts = [job.whole(islice(results, len(blocks)), len(blocks)) for _, job, blocks in pending]
-        each = (time.thread_time() - began) / len(calls)
-        return [(part, each * len(job.blocks)) for part, job in zip(parts, pending, strict=True)]
+        spent = Seconds.now().minus(began)
+        shares = [Seconds().plus(spent, len(each.blocks) / len(calls)) for each in pending]
+        return list(zip(parts, shares, strict=True))
 
     def close(self) -> None: ...
 

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedmbo_ray.cli.command import Parser, complain
+from fedmbo_ray.cli.command import Parser, guarded
 from fedmbo_ray.core.cards import STATUS
-from fedmbo_ray.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedmbo_ray.cli.entries import Entry
@@ -28,7 +27,7 @@ columns); R, counted during the run. A single 1 among the floats down is ℓ. No
 "non-iid": whether it converges to the right point when clients differ (drift: the error is of the order of its local
 steps).
 """
-CHECKED = "status: " + "; ".join(f"{word}, {meaning}" for word, meaning in STATUS.items())
+CHECKED = "Status:\n" + "\n".join(f"  {word:14} {meaning}" for word, meaning in STATUS.items())
 HELP = """
 Examples:
   fedmbo catalog                    every name
@@ -100,11 +99,11 @@ def show(found: "list[Entry]", by_name: bool) -> None:
     if by_name:
         print("\n\n".join(details(each) for each in found))
         return
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
     for table in tables(found, console.width):
         console.print(table)
     if any(each.status for each in found):
-        console.print(f"{LEGEND.strip()} {CHECKED}.", highlight=False)
+        console.print(f"{LEGEND.strip()}\n{CHECKED}", highlight=False)
     console.print("Details of one entry: fedmbo catalog NAME", highlight=False)
 
 
@@ -114,18 +113,20 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the entries as JSON")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # for terminals that lack some characters
-    try:
+
+    def work() -> int:
         args = parser.parse_args(sys.argv[1:] if words is None else words)
         from fedmbo_ray.cli.entries import KINDS, SHIPPED_KINDS, chosen  # torch takes seconds to import
 
         found = chosen(args.names)
-        if args.json:
-            print(json.dumps([each._asdict() for each in found], indent=1))
-        else:
-            show(found, any(name not in (*KINDS, *SHIPPED_KINDS) for name in args.names))
-        sys.stdout.flush()
-    except ConfigError as error:
-        return complain(error, 2)
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        try:
+            if args.json:
+                print(json.dumps([each._asdict() for each in found], indent=1))
+            else:
+                show(found, any(name not in (*KINDS, *SHIPPED_KINDS) for name in args.names))
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader has closed the pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+    return guarded(work, lambda: "")

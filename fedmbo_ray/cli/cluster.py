@@ -67,7 +67,7 @@ class Door(NamedTuple):
     def ask(self, host: str) -> Machine | str:
         """What a machine reports, or what is wrong with it."""
         try:
-            command = self.command(host, f"bash --login -c {quoted(QUESTION)}")
+            command = self.command(host, f"bash --login -c {shlex.quote(QUESTION)}")
             ended = subprocess.run(command, capture_output=True, text=True, timeout=3 * SECONDS)
         except subprocess.TimeoutExpired:
             return f"did not answer within {3 * SECONDS} s"
@@ -87,7 +87,7 @@ class Door(NamedTuple):
         call(host, ["rsync", "--archive", "--exclude", "__pycache__/", "--rsh", shell, local, there])
 
     def run(self, host: str, words: str) -> None:
-        call(host, self.command(host, f"bash --login -c {quoted(words)}"))
+        call(host, self.command(host, f"bash --login -c {shlex.quote(words)}"))
 
     def _explained(self, said: str) -> str:
         last = " ".join(said.splitlines()[-1].split())
@@ -107,11 +107,7 @@ def call(host: str, command: list[str]) -> None:
 
 def quoted_home(path: str) -> str:
     """A path that a shell on another machine finds in its own home."""
-    return '"$HOME"/' + quoted(path.removeprefix("~/").removeprefix("~") or ".")
-
-
-def quoted(words: str) -> str:
-    return "'" + words.replace("'", "'\\''") + "'"
+    return '"$HOME"/' + shlex.quote(path.removeprefix("~/").removeprefix("~") or ".")
 
 
 def trouble(machine: Machine | str, python: str | None) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from fedmbo_ray.config.shipped import find_config
+from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed
 
 
@@ -27,12 +27,17 @@ class Parser(argparse.ArgumentParser):
     def parse_config(self, words: list[str]) -> argparse.Namespace:
         """Parse, and add `file` (the config file, or None) and `overrides` (the key.path=value words)."""
         args = self.parse_intermixed_args(words)
-        args.overrides = [word for word in args.config if "=" in word]
-        files = [word for word in args.config if "=" not in word]
+        args.overrides = [word for word in args.config if is_override(word)]
+        files = [word for word in args.config if not is_override(word)]
         if len(files) > 1:
             self.error(f"one config file at most, but got {', '.join(files)}")
         args.file = find_config(files[0]) if files else None
         return args
+
+
+def place(word: str) -> Path:
+    """The path that a word means; a shell leaves the ~ in `--out=~/run` as it is."""
+    return Path(word).expanduser()
 
 
 def called(module: str) -> str:

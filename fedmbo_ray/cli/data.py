@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedmbo_ray.cli.command import Parser, guarded
-from fedmbo_ray.config.shipped import find_config
+from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.core.io import write_atomically
 
@@ -83,8 +83,8 @@ def show_spread(words: list[str], picture: Path | None) -> None:
     from fedmbo_ray.cli.spread import spread_of
     from fedmbo_ray.data.datasets import DATASETS
 
-    overrides = [word for word in words if "=" in word]
-    names = [word for word in words if "=" not in word]
+    overrides = [word for word in words if is_override(word)]
+    names = [word for word in words if not is_override(word)]
     if len(names) > 1:
         raise ConfigError(f"one config or data set at most, but got {', '.join(names)}")
     if names and names[0] in DATASETS and not is_config(names[0]):

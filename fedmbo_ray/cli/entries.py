@@ -4,13 +4,13 @@ import inspect
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
-from pydantic.fields import FieldInfo
 
 from fedmbo_ray.config.shipped import comment, is_sweep, shipped_configs
 from fedmbo_ray.core.cards import Cost, card_of
 from fedmbo_ray.core.components import component_of
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.core.registry import Registry
+from fedmbo_ray.core.settings import checked_fields
 from fedmbo_ray.data.partitions import PARTITIONS
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.curvature import SMOOTHNESS
@@ -32,7 +32,6 @@ KINDS: dict[str, Registry] = {
     "algorithm.smoothness": SMOOTHNESS,
 }
 SHIPPED_KINDS = ("configs", "sweeps")  # shown only on request
-FIELDS = "__pydantic_fields__"  # of a class with @settings
 
 
 class Entry(NamedTuple):
@@ -89,8 +88,7 @@ def entry(kind: str, name: str) -> Entry:
 def parameters(cls: type) -> dict[str, object]:
     """The default of every parameter as in a config; "required" if there is none."""
     found: dict[str, object] = {}
-    fields: dict[str, FieldInfo] = getattr(cls, FIELDS)
-    for name, field in fields.items():
+    for name, field in (checked_fields(cls) or {}).items():
         default = field.get_default(call_default_factory=True, validated_data={})
         component = component_of(field)
         if field.is_required():

@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from fedmbo_ray import __version__
 from fedmbo_ray.cli.command import complain
@@ -48,5 +49,7 @@ def main(words: list[str] | None = None) -> int:
     if command not in COMMANDS:
         known = list(COMMANDS) if not command.startswith("-") else ["--help", "--version"]
         return complain(ConfigError(f"unknown command {command!r}; {choices(command, known)}"), 2)
+    if words is None:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it: modules of this folder can be named in a config
     code: int = import_module(f"fedmbo_ray.cli.{command}").main(rest)
     return code

@@ -4,13 +4,13 @@ import argparse
 import json
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.cli.command import Parser, called, guarded, place, result_alone
+from fedmbo_ray.core.timed_folders import new_timed
 
 if TYPE_CHECKING:  # imported where needed, so that --help is fast
     from fedmbo_ray.config.schema import RunConfig
@@ -36,7 +36,7 @@ Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (con
 def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser(MODULE, "Run the federated bilevel optimization that a YAML config describes.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a config, and changes to it")
-    parser.add_argument("--out", type=Path, help="folder for config, records and checkpoints (default: runs/<time>)")
+    parser.add_argument("--out", type=place, help="folder for config, records and checkpoints (default: runs/<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out from its newest checkpoint")
     parser.add_argument("--json", action="store_true", help="print only the last record on stdout")
     parser.add_argument("--track", action="store_true", help="record the run in MLflow, like a sweep")
@@ -47,7 +47,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     return args
 
 
-def prepare(args: argparse.Namespace, folder: "RunFolder") -> tuple["RunConfig", "Task"]:
+def prepare(args: argparse.Namespace, folder: "RunFolder | None") -> tuple["RunConfig", "Task"]:
     """The config of the run, checked, and its task; raises ConfigError before anything is started."""
     from fedmbo_ray.api.configs import prepared
 
@@ -85,10 +85,16 @@ def follow(config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool,
     from fedmbo_ray.runs.limits import Limits
     from fedmbo_ray.runs.progress import RunProgress
 
+    limits, begin = Limits.of(config), 0
     last: Record = {}
     if resume:
-        print(f"continuing after round {folder.saved_round()}", file=sys.stderr)
-    with RunProgress(Limits.of(config)) as progress:
+        last, begin = (folder.records() or [{}])[-1], folder.saved_round()
+        ended = last.get("status") == "finished" and limits.ended_by(last) is not None
+        if ended and folder.result_file.exists():
+            print(f"finished before; for more rounds: --resume rounds={2 * last['round']}", file=sys.stderr)
+            return last
+        print(f"continuing after round {begin}", file=sys.stderr)
+    with RunProgress(limits, begin) as progress:
         records = records_of(config, task, folder, resume, progress.tick, profile)
         with closing(records):  # type: ignore[type-var]
             for last in records:
@@ -120,7 +126,7 @@ def report(last: "Record", folder: "RunFolder") -> None:
             print(f"the budget of {last['ended_by'].replace('_', ' ')} is used up", file=sys.stderr)
         print(f"finished after {rounds} and {last['communications']} communications: {figures(last)}", file=sys.stderr)
         print(f"final x and y: {folder.result_file}; records: {folder.records_file}", file=sys.stderr)
-        print(f"plot: fedmbo plot {folder.path}", file=sys.stderr)
+        print(f"plot: fedmbo plot {shlex.quote(str(folder.path))}", file=sys.stderr)
 
 
 def show_profile(folder: "RunFolder") -> None:
@@ -143,9 +149,10 @@ def main(words: list[str] | None = None) -> int:
         args = parse(sys.argv[1:] if words is None else words)
         from fedmbo_ray.runs.folder import RunFolder
 
-        folder = RunFolder(args.out or Path("runs") / time.strftime("%Y-%m-%d_%H-%M-%S"))
+        named = None if args.out is None else RunFolder(args.out)
         with result_alone() as stdout:
-            config, task = prepare(args, folder)
+            config, task = prepare(args, named)
+            folder = named or RunFolder(new_timed(Path("runs")))
             with tracking(config, folder, args):
                 last = follow(config, task, folder, args.resume, args.profile)
             report(last, folder)
@@ -156,7 +163,9 @@ def main(words: list[str] | None = None) -> int:
         return 0 if last["status"] == "finished" else 1
 
     def hint() -> str:
-        return f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_run() else ""
+        if folder is None or not folder.has_run():
+            return ""
+        return f"; continue: {called(MODULE)} --out {shlex.quote(str(folder.path))} --resume"
 
     return guarded(work, hint)
 

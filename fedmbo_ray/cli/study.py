@@ -3,11 +3,12 @@
 import argparse
 import shlex
 import sys
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.cli.command import Parser, called, guarded, place, result_alone
 from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.core.timed_folders import gone_if_empty
 from fedmbo_ray.studies.questions import QUESTIONS, require_parts
 from fedmbo_ray.sweeps.scales import SCALES, STANDARD
 
@@ -34,7 +35,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser(MODULE, "Run a study: its sweeps, its figures, its verdict.", HELP)
     parser.add_argument("words", nargs="+", metavar="NAME | key.path=value", help="studies, and changes to all sweeps")
     parser.add_argument("--scale", choices=SCALES, default=STANDARD, help="how much is run (default: standard)")
-    parser.add_argument("--out", type=Path, help="the study's folder (default: studies/<name>-<scale>-<time>)")
+    parser.add_argument("--out", type=place, help="the study's folder (default: studies/<name>-<scale>-<time>)")
     parser.add_argument("--resume", action="store_true", help="continue the study in --out, or the last of this name")
     parser.add_argument("--only", metavar="SWEEP,...", default="", help="run only these sweeps of the study")
     args = parser.parse_intermixed_args(words)
@@ -61,10 +62,12 @@ def main(words: list[str] | None = None) -> int:
         from fedmbo_ray.api.study import Study, conduct, prepare  # torch takes seconds to import
         from fedmbo_ray.runs.ray_session import ray_session
 
-        started.extend(prepare(name, args.scale, args.out, args.resume) for name in args.names)
         command = f"{called(MODULE)} {shlex.join(word for word in words if word != '--resume')}"
         well = True
-        with result_alone(), ray_session():
+        with result_alone(), ray_session(), ExitStack() as stack:
+            for name in args.names:
+                started.append(prepare(name, args.scale, args.out, args.resume))
+                stack.enter_context(gone_if_empty(started[-1].path))
             for name, folder in zip(args.names, started, strict=True):
                 failed = conduct(name, folder, args.scale, args.overrides, args.only, command)
                 well = well and not failed and Study(folder.path).verdict != "failed"

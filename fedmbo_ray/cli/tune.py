@@ -4,10 +4,9 @@ import argparse
 import json
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.cli.command import Parser, called, guarded, result_alone
+from fedmbo_ray.cli.command import Parser, called, guarded, place, result_alone
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.sweeps.scales import STANDARD
 
@@ -26,14 +25,15 @@ Examples:
   fedmbo tune tune_configs/mnist_steps.yaml --resume
 
 Runs on the cluster at $RAY_ADDRESS, or on this machine, where Ray is started and stopped at the end.
-Exit codes: 0 done, 1 some trial failed, 2 bad config, 130 interrupted (continue with --resume).
+Exit codes: 0 done, 1 some trial failed, 2 bad config or one that the cluster can never run, 130 interrupted (continue
+with --resume).
 """
 
 
 def parse(words: list[str]) -> argparse.Namespace:
     parser = Parser(MODULE, "Run a sweep: a YAML config in which any value may be a search dimension.", HELP)
     parser.add_argument("config", nargs="*", metavar="CONFIG.yaml | key.path=value", help="a sweep, and changes to it")
-    parser.add_argument("--out", type=Path, help="the sweep's folder (default: sweeps/<name>-<time>)")
+    parser.add_argument("--out", type=place, help="the sweep's folder (default: sweeps/<name>-<time>)")
     parser.add_argument(
         "--scale", default=STANDARD, help="a name in the file's section `scales` (default: the file as it is)"
     )
@@ -43,27 +43,38 @@ def parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_config(words)
 
 
-def dry_run(sweep: "SweepPlan") -> None:
-    """Print the trials, their resources, and whether the cluster can run them."""
+def planned(args: argparse.Namespace) -> tuple["SweepPlan", int]:
+    """The sweep that would be run, and how many of its trials have ended; makes no folder."""
+    from fedmbo_ray.api.sweep import plan_of, prepare  # torch takes seconds to import
+
+    if not args.resume and args.out is None:
+        return plan_of(args.file, args.overrides, args.scale), 0
+    sweep, folder = prepare(args.file, args.overrides, args.out, args.resume, args.scale)
+    return sweep, sum(trial.done for trial in folder.trials())
+
+
+def dry_run(args: argparse.Namespace) -> None:
+    """Print the trials, their resources, and whether the cluster can run them; raises ConfigError if it never can."""
     from fedmbo_ray.backends.ray.placement import total
     from fedmbo_ray.runs.ray_session import ray_session
     from fedmbo_ray.sweeps.preflight import asked, nodes, require_place
     from fedmbo_ray.sweeps.space import corners
 
+    sweep, ended = planned(args)
     points, tune = sweep.points(), sweep.tune
     show_points(sweep, points)
     config = sweep.config(next(corners(sweep.dims)))
     count = tune.samples if points is None else len(points)
     runs = f"{tune.seeds} runs of " if tune.seeds > 1 else ""
-    print(f"{count} trials of {runs}{sweep.length} each, at most")
+    print(f"{count} trials of {runs}{sweep.length} each, at most" + (f"; {ended} have ended already" if ended else ""))
     print(f"a trial asks for {asked(sweep.bundles(config))}")
     with ray_session():
         have = nodes()
     try:
         require_place(sweep, have)
-        print(f"the cluster can run it: it has {total(have)}")
     except ConfigError as error:
-        print(f"the cluster can never run it: {error}")
+        raise ConfigError(f"the cluster can never run it: {error}") from None
+    print(f"the cluster can run it: it has {total(have)}")
 
 
 def show_points(sweep: "SweepPlan", points: "list[SweepPoint] | None") -> None:
@@ -90,11 +101,11 @@ def main(words: list[str] | None = None) -> int:
     def work() -> int:
         nonlocal folder
         args = parse(words)
-        from fedmbo_ray.api.sweep import conduct, plan_of, prepare  # torch takes seconds to import
-
         if args.dry_run:
-            dry_run(plan_of(args.file, args.overrides, args.scale))
+            dry_run(args)
             return 0
+        from fedmbo_ray.api.sweep import conduct, prepare  # torch takes seconds to import
+
         with result_alone() as stdout:
             sweep, folder = prepare(args.file, args.overrides, args.out, args.resume, args.scale)
             best = conduct(sweep, folder, f"{called(MODULE)} {shlex.join(words)}")
@@ -103,7 +114,9 @@ def main(words: list[str] | None = None) -> int:
         return 1 if best.failed else 0
 
     def hint() -> str:
-        return f"; continue with --out {folder.path} --resume" if folder is not None and folder.has_sweep() else ""
+        if folder is None or not folder.has_sweep():
+            return ""
+        return f"; continue: {called(MODULE)} --out {shlex.quote(str(folder.path))} --resume"
 
     return guarded(work, hint)
 

@@ -33,7 +33,8 @@ Examples:
 def check(store: Path, port: int) -> None:
     """Raise a ConfigError unless the database exists and the port is free."""
     if not store.is_file():
-        raise ConfigError(f"there is no MLflow database {store} yet: make one with a sweep (fedmbo tune) or a study")
+        makers = "fedmbo tune, fedmbo study or fedmbo run --track"
+        raise ConfigError(f"there is no MLflow database {store} yet: make one with {makers}")
     with store.open("rb") as file:
         if not file.read(16).startswith(b"SQLite format 3"):
             raise ConfigError(f"--store must be an MLflow database (SQLite), but {store} is not")

@@ -1,12 +1,24 @@
 """From YAML files and `key.path=value` words to a RunConfig."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from pydantic import BaseModel
+
 from fedmbo_ray.config.schema import EXECUTION, Fields, RunConfig
-from fedmbo_ray.core.components import Component, component_of, construct, is_number, required_of, section_of
+from fedmbo_ray.core.components import (
+    Component,
+    component_of,
+    construct,
+    fields_of,
+    is_number,
+    required_of,
+    section_of,
+)
 from fedmbo_ray.core.errors import ConfigError, at
 from fedmbo_ray.core.io import parse_yaml, read_yaml
+from fedmbo_ray.core.settings import checked_fields
 from fedmbo_ray.problems import makes_own_data
 
 DEFAULT = Path(__file__).parent / "default.yaml"
@@ -19,18 +31,45 @@ def read_config(path: Path | None, overrides: Sequence[Override]) -> RunConfig:
 
 
 def changed(fields: Fields, overrides: Sequence[Override], root: type[RunConfig] = RunConfig) -> Fields:
-    """The fields of a `root` with each `key.path=value` applied: outer before inner, of equals the last one wins."""
+    """The fields of a `root` with each `key.path=value` applied: outer before inner, of equals the last one wins.
+
+    A mapping for a section, or for a component that it does not name, changes the keys that it has, as in `construct`.
+    """
     words = [parse_override(word) if isinstance(word, str) else word for word in overrides]
     for keys, value in sorted(words, key=lambda word: len(word[0]) - (word[0][-1] == "name")):
-        path = keys[:-1] if keys[-1] == "name" else keys
-        if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
-            choose(root, fields, path, value)
-        else:
-            section_at(root, fields, keys[:-1])[keys[-1]] = value
+        change(root, fields, keys, value)
     touched = {keys[0] for keys, _ in words}
     if "problem" in touched and "data" not in touched and makes_own_data(fields.get("problem")):
         fields.pop("data", None)  # the file's, meant for the problem that was there before
     return fields
+
+
+def change(root: type[RunConfig], fields: Fields, keys: list[str], value: object) -> None:
+    """Apply one change to the fields."""
+    path = keys[:-1] if keys[-1] == "name" else keys
+    component, cls = annotation_at(root, fields, keys)
+    if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
+        choose(root, fields, path, value)
+    elif isinstance(value, Mapping) and value and set(value) <= set(fields_of(cls)):
+        for key, inner in value.items():
+            change(root, fields, [*keys, key], inner)
+    else:
+        section_at(root, fields, keys[:-1])[keys[-1]] = plain(value, component)
+
+
+def plain(value: object, component: Component | None = None) -> object:
+    """A value as YAML has it: numbers of numpy, paths, tuples and the objects of a component become plain values."""
+    if component is not None and component.registry.holds(value):
+        return component.dump(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, component) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, component) for each in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def parse_override(word: str) -> tuple[list[str], object]:
@@ -77,12 +116,17 @@ def choose(root: type[RunConfig], fields: Fields, keys: list[str], name: str) ->
 
 def component_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> Component | None:
     """The annotation of the component at a path, None if there is none; `fields` say what is chosen on the way."""
+    return annotation_at(root, fields, keys)[0]
+
+
+def annotation_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> tuple[Component | None, type | None]:
+    """The annotation of the component at a path, and the class of that component or section; None if there is none."""
     cls: type | None = root
     component = None
     for key in keys:
-        field = getattr(cls, "__pydantic_fields__", {}).get(key)
+        field = (checked_fields(cls) or {}).get(key)
         if field is None:
-            return None
+            return None, None
         component = component_of(field)
         inner = fields.get(key) if isinstance(fields, dict) else None
         name = inner.get("name") if isinstance(inner, dict) else inner
@@ -90,7 +134,7 @@ def component_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> Comp
         cls = section_of(field)
         if component is not None and isinstance(name, str) and name in component.registry:
             cls = component.registry[name]
-    return component
+    return component, cls
 
 
 def changes(old: Fields, new: Fields, free: tuple[str, ...] = EXECUTION) -> list[str]:

@@ -125,7 +125,7 @@ class BudgetConfig(Section):
     floats: Amount | None = None  # up and down
     samples: Amount | None = None
     data_epochs: Positive | None = None  # samples divided by the size of the data
-    seconds: Positive | None = None  # of computing; the last round then differs from run to run
+    seconds: Positive | None = None  # of this run alone, not of seeds beside it; its last round differs each time
 
     @model_validator(mode="after")
     def _of_something(self) -> "BudgetConfig":

@@ -1,10 +1,9 @@
 """The configs and sweeps that come with the package, by name."""
 
-import difflib
 from itertools import takewhile
 from pathlib import Path
 
-from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.errors import ConfigError, nearest
 from fedmbo_ray.core.io import SHIPPED, read_yaml
 
 
@@ -14,24 +13,31 @@ def shipped_configs() -> dict[str, Path]:
     return {file.relative_to(SHIPPED).with_suffix("").as_posix(): file for file in files}
 
 
-def find_config(word: str) -> Path:
+def find_config(word: str | Path) -> Path:
     """The file that a word means: one that exists, or a shipped one (`mnist`, `tune_configs/mnist.yaml`).
+
+    A Path, or another name that ends in .yaml, always means a file of the user's.
 
     Raises:
         ConfigError: where there is neither.
     """
-    path, known = Path(word), shipped_configs()
-    name = word.removeprefix("./").removeprefix("tune_configs/").removesuffix(".yaml")
-    if path.is_file() or (path.exists() and name not in known):
-        return path
-    if name not in known:
-        near = difflib.get_close_matches(name, known)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    path, known, given = Path(word).expanduser(), shipped_configs(), str(word)
+    inside = given.removeprefix("./").removeprefix("tune_configs/")
+    name = inside.removesuffix(".yaml")
+    bare = given.removeprefix("./") != inside or name == given
+    if name in known and bare and isinstance(word, str) and not path.is_file():
+        return known[name]
+    if not path.exists():
         raise ConfigError(
-            f"can't read {word}: No such file or directory, and no shipped config has this name; "
-            f"{hint}all of them: fedmbo catalog configs sweeps"
+            f"can't read {word}: No such file or directory; {nearest(name, list(known))}"
+            "all shipped configs: fedmbo catalog configs sweeps"
         )
-    return known[name]
+    return path
+
+
+def is_override(word: str | Path) -> bool:
+    """Whether a word is a `key.path=value`, and not the name of a file that has a `=` in it."""
+    return isinstance(word, str) and "=" in word and not Path(word).expanduser().is_file()
 
 
 def comment(file: Path) -> str:

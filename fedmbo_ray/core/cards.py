@@ -15,7 +15,7 @@ PAPER, CODE, RECONSTRUCTED, OURS, STANDARD = "paper", "code", "reconstructed", "
 STATUS = {
     PAPER: "checked against the paper",
     CODE: "formula checked against public code",
-    RECONSTRUCTED: "reconstructed; not checked against the paper's text",
+    RECONSTRUCTED: "written from summaries, not checked against the paper's text",
     OURS: "derived and measured here",
     STANDARD: "textbook knowledge",
 }
@@ -26,7 +26,7 @@ class Cost(NamedTuple):
 
     Formulas in p and q (the dimensions of x and y), m, n, T (`steps`), N (`terms`), Q (steps on a linear system), and
     random letters: D, a depth uniform on {0, …, N−1}; D_max and D_mean over the columns of a cohort; R, counted during
-    the run. A single 1 among the floats down is ℓ.
+    the run. A lone `1` in `down` is the scalar ℓ, which the server sends along.
     The first round may cost more (for momenta or a warm-up), and so does `smoothness: auto` when it measures
     (1 communication).
 
@@ -56,7 +56,8 @@ class Card(NamedTuple):
             clients; one: a single client.
         heterogeneity: whether it converges to the right point when clients differ.
         first_order: whether it needs no second derivatives; other methods are refused on problems that have none.
-        relay: whether columns go from client to client, where each client must be independent of those before it.
+        relay: whether a vector passes from client to client; then each communication needs clients chosen
+            independently of the earlier ones.
         assumes: what clients are assumed to know already, so that the meter does not count it.
 
     Example:

@@ -68,8 +68,8 @@ def is_number(value: Any) -> bool:
 def construct(cls: type[T], values: Mapping[str, Any], kept: T | None = None) -> T:
     """`cls(**values)`, validated; the first thing that is wrong is raised as a ConfigError.
 
-    A mapping changes the keys it has; for a section, or a component without a new name, the default keeps the others:
-    that of the field, or of an object `kept` that the whole is a change of.
+    A mapping given for a section changes only the keys it names; the rest keep the values of `kept`, or their defaults.
+    The same holds for a component whose mapping has no `name`.
     """
     built = dict(values) if kept is None else {**{key: getattr(kept, key) for key in fields_of(cls)}, **values}
     for name, value in values.items():

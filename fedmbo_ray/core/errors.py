@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class ConfigError(Exception):
+class FedmboError(Exception):
+    """The base of all errors that this package raises on purpose: catch it to catch any of them."""
+
+
+class ConfigError(FedmboError):
     """A config breaks a rule. The message is one line: path, rule, value, choices."""
 
     def __init__(self, rule: str, *path: str) -> None:
@@ -27,9 +31,13 @@ def at(field: str | None) -> Iterator[None]:
 
 def choices(wrong: str, known: list[str]) -> str:
     """The known words as text, after the nearest one if there is one: "did you mean …? known: …"."""
+    return f"{nearest(wrong, known)}known: {', '.join(known)}"
+
+
+def nearest(wrong: str, known: list[str]) -> str:
+    """A question that names the nearest known word; empty if none is near."""
     near = difflib.get_close_matches(wrong.lower(), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(known)}"
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def first_line(error: BaseException) -> str:
@@ -37,17 +45,17 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-class RunFailed(Exception):
+class RunFailed(FedmboError):
     """A run can't continue: a kernel raised an exception, or processes keep dying. The message says which."""
 
 
-class FolderInUse(Exception):
-    """Another process is using the folder; two runs must not share one."""
+class FolderInUse(FedmboError):
+    """A run that has not been closed, in this or another process, is using the folder; two runs must not share one."""
 
 
-class FolderDamaged(Exception):
-    """A folder holds files that no run has written; they are left as they are."""
+class FolderDamaged(FedmboError):
+    """A file in the folder can't be read, or an older version wrote it; nothing was changed."""
 
 
-class DownloadError(Exception):
+class DownloadError(FedmboError):
     """A download failed; the message names every source tried and where to put the files by hand."""

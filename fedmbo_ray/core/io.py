@@ -42,7 +42,9 @@ def held(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FolderInUse(f"another process is running in {folder}") from None
+            raise FolderInUse(
+                f"{folder} is in use by a run that has not been closed, in this or another process"
+            ) from None
         yield
 
 
@@ -63,12 +65,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
 class UniqueKeys(yaml.SafeLoader):
     """YAML without what executes, and without keys given twice, of which PyYAML silently takes the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """The keys as written: later, those of merged mappings are among them."""
+        node = super().compose_mapping_node(anchor)
         keys = [key.value for key, _ in node.value]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
             raise yaml.YAMLError(f"the key {twice!r} is given twice")
-        return super().construct_mapping(node, deep)
+        return node
 
 
 def parse_yaml(text: str, name: str) -> Any:

@@ -123,6 +123,7 @@ def dataset_of(name: str, answer: object, test: float) -> Dataset:
     if "test_inputs" in arrays:
         train, rest = arrays, {key.removeprefix("test_"): arrays[key] for key in arrays if key.startswith("test_")}
     else:
+        _require_rows(arrays, "")
         here, there = held_out(len(arrays["inputs"]), test)
         train, rest = ({key: array[rows] for key, array in arrays.items()} for rows in (here, there))
     _require_rows(train, "")

@@ -78,7 +78,7 @@ def _fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way
             try:
                 get(here)
                 problem = problem_with(here, digests)
-            except (OSError, RuntimeError, subprocess.SubprocessError, tarfile.TarError) as error:
+            except Exception as error:  # whatever one way raises, the next one may work
                 problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if problem is None:
                 install(here, folder, digests)

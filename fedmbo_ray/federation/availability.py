@@ -45,7 +45,7 @@ class Unreliable:
     """A client drops out with probability `dropout`; with probability `straggle` it answers late.
 
     A late answer takes a time from `delay` (seconds of mean `delay_mean`); later than `deadline`, the client
-    counts as dropped. A dropped slot is filled by another client (`resample`) or left out (`omit`).
+    counts as dropped. A dropped slot is drawn again, possibly the same client (`resample`), or left out (`omit`).
     Nothing sleeps: the record's `waited` adds up the slowest answer of every cohort.
     """
 

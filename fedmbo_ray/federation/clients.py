@@ -5,7 +5,7 @@ the protocol sends, and hands the blocks to a backend. Results come back in slot
 a tree over the blocks, and the width never depends on the backend: all backends give the same bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -17,6 +17,7 @@ from torch import Tensor
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.rng import draw_seeds
 from fedmbo_ray.data.batches import ClientData, ClientIds
+from fedmbo_ray.federation.arguments import Rows, as_rows, job_of, remembered, unwrapped
 from fedmbo_ray.federation.availability import AlwaysAvailable, Availability
 from fedmbo_ray.federation.cohort import Cohort
 from fedmbo_ray.federation.execution import Backend, Block, Draws, Job
@@ -26,7 +27,6 @@ from fedmbo_ray.federation.sent import Ledger
 from fedmbo_ray.problems.oracles import Tensors
 
 R = TypeVar("R", bound=Tensors)  # what a kernel returns, and also the call that sends it
-Rows = Tensor | Sequence[Tensor]
 
 
 @dataclass
@@ -50,7 +50,19 @@ class Federation:
 
 
 class Clients:
-    """The clients during one round: what an algorithm calls to sample them and to let them compute."""
+    """The clients during one round: what an algorithm calls to sample them and to let them compute.
+
+    Example:
+        >>> from fedmbo_ray import Draw, oracles, stream
+        >>> from fedmbo_ray.testing.small import AROUND, small_config, start
+        >>> federation, state = start(small_config(AROUND, problem={"name": "quadratic"}))
+        >>> clients, x, y = federation.clients(stream(0)), state["x"], state["y"]
+        >>> cohort = clients.sample()  # n = 6 of m = 20 clients
+        >>> clients.map(oracles.grad_y_lower, cohort, x, y, draw=Draw("train", 4)).shape == (6, len(y))
+        True
+        >>> clients.mean(oracles.grad_y_lower, clients.everyone(), x, y, draw=Draw("train", 4)).shape == y.shape
+        True
+    """
 
     def __init__(self, federation: Federation, rng: np.random.Generator, round: int) -> None:
         self.federation, self.rng, self.round = federation, rng, round
@@ -77,9 +89,13 @@ class Clients:
         return Round(self.round, self.rounds, self.cohort_size)
 
     def sample(self, size: int | None = None) -> Cohort:
-        """A fresh cohort of `size` clients (n if not given): one id per slot.
+        """Choose clients at random.
 
-        If clients drop out, their slots are refilled or missing, depending on the federation's availability.
+        Args:
+            size: the number of slots; n if not given.
+
+        Returns:
+            A fresh cohort. If clients drop out, their slots are drawn again or missing (`clients.availability`).
         """
         if self.held is not None:
             held = self.held[self.rng.permutation(len(self.held))] if self.shuffled else self.held
@@ -88,9 +104,10 @@ class Clients:
         return Cohort(federation.availability.cohort(self.rng, self._pick, size, federation.meter))
 
     def everyone(self) -> Cohort:
-        """All m clients, one slot each; the same cohort during the whole round.
+        """Choose all m clients, one slot each; those that drop out are asked again until they answer.
 
-        Those that drop out are asked again until they answer.
+        Returns:
+            The same cohort during the whole round.
         """
         federation, ids = self.federation, np.arange(self.num_clients)
 
@@ -103,10 +120,17 @@ class Clients:
         return self.all
 
     def knowing(self, cohort: Cohort, *known: Tensor) -> Cohort:
-        """The same cohort, after noting that its clients already know some shared tensors.
+        """Note that clients already know some shared tensors, which then are not counted when they are sent.
 
-        They may know them from an earlier round or from another cohort. Such tensors are not counted when they are
-        sent, so the method's card must say what it `assumes`.
+        Args:
+            cohort: the clients that know them.
+            known: the tensors, known from an earlier round or from another cohort.
+
+        Returns:
+            The same cohort.
+
+        Raises:
+            RunFailed: the method's card does not say what it `assumes`.
         """
         if not self.federation.assumes:
             raise RunFailed(
@@ -142,13 +166,25 @@ class Clients:
         own: Rows = (),
         draw: Draws,
     ) -> R:
-        """What each slot's client returns, stacked in slot order. Row i of each tensor in `each` goes to slot i.
+        """Let every slot's client run a kernel, in one communication.
 
-        Tensors in `own` are the memory of all m clients, one row each. It is not sent: a client's kernel gets its
-        row, and returns the new row after its uploads; the call returns the whole new memory last.
+        Args:
+            kernel: a function of the problem, a batch, and the tensors of `shared`, `each` and `own`.
+            cohort: the clients, one for each slot.
+            shared: what all slots get; a client that has got a tensor in this round does not get it again.
+            each: tensors whose row i goes to slot i.
+            own: the memory of all m clients, one row each. It is not sent: a kernel gets its client's row, and returns
+                the new row after its uploads.
+            draw: which samples a client draws, or a tuple for a tuple of batches.
+
+        Returns:
+            What the kernel returns, stacked in slot order; the whole new memory last.
+
+        Raises:
+            ValueError: the kernel writes to its arguments, or returns own rows of another shape (on Ray: RunFailed).
         """
-        _, rows = self._communicate(_job(kernel, shared, draw, summed=False), cohort, each, own)
-        return cast("R", _unwrap(rows))
+        _, rows = self._communicate(job_of(kernel, shared, draw, summed=False), cohort, each, own)
+        return cast("R", unwrapped(rows))
 
     def mean(
         self,
@@ -159,16 +195,22 @@ class Clients:
         own: Rows = (),
         draw: Draws,
     ) -> R:
-        """The mean over the slots of what clients upload; `each` and `own` as in `map`."""
-        sums, memory = self._communicate(_job(kernel, shared, draw, summed=True), cohort, each, own)
-        return cast("R", _unwrap([total / len(cohort) for total in sums] + memory))
+        """Let every slot's client run a kernel, in one communication, and average what they upload.
+
+        Args and Raises are those of `map`.
+
+        Returns:
+            The means over the slots of what the kernel returns; the whole new memory last.
+        """
+        sums, memory = self._communicate(job_of(kernel, shared, draw, summed=True), cohort, each, own)
+        return cast("R", unwrapped([total / len(cohort) for total in sums] + memory))
 
     def _communicate(
         self, job: Job, cohort: Cohort | ClientIds, each: Rows, own: Rows
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """The sums over all slots of what clients upload (if summed); its rows (if not) and the new memory."""
         cohort = cohort if isinstance(cohort, Cohort) else Cohort(cohort)
-        each, own = _rows(each), _rows(own)
+        each, own = as_rows(each), as_rows(own)
         job, federation = job._replace(own=len(own)), self.federation
         again = self.ledger.ask(cohort)
         if again:  # the wait for the first answer was counted when the cohort was sampled
@@ -193,28 +235,3 @@ class Clients:
         width = self.federation.block_size
         count = max(-(-size // width), min(size, -(-self.cohort_size // width)))
         return [slice(size * i // count, size * (i + 1) // count) for i in range(count)]
-
-
-def remembered(memory: Tensor, clients: ClientIds, rows: Tensor) -> Tensor:
-    """The memory of all clients with these clients' rows replaced; of a client in two slots, the last row counts."""
-    ids, last = np.unique(clients[::-1], return_index=True)
-    memory = memory.clone()
-    memory[torch.from_numpy(ids)] = rows[torch.from_numpy(len(clients) - 1 - last)]
-    return memory
-
-
-def as_tensor(argument: Tensor | float) -> Tensor:
-    """A number as a float64 scalar; vectors that are combined with it keep their dtype."""
-    return argument if isinstance(argument, Tensor) else torch.tensor(argument, dtype=torch.float64)
-
-
-def _job(kernel: Callable[..., R], shared: tuple[Tensor | float, ...], draw: Draws, summed: bool) -> Job:
-    return Job(kernel, tuple(map(as_tensor, shared)), draw, summed)
-
-
-def _rows(rows: Rows) -> tuple[Tensor, ...]:
-    return (rows,) if isinstance(rows, Tensor) else tuple(rows)
-
-
-def _unwrap(outputs: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -1,5 +1,6 @@
 """What a backend computes: one kernel on blocks of slots."""
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -48,6 +49,23 @@ class Block(NamedTuple):
     each: tuple[Tensor, ...]  # a row for every slot
 
 
+class Seconds(NamedTuple):
+    """On the wall, and of this thread's processor."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @staticmethod
+    def now() -> "Seconds":
+        return Seconds(time.monotonic(), time.thread_time())
+
+    def plus(self, other: "Seconds", times: float = 1.0) -> "Seconds":
+        return Seconds(self.wall + times * other.wall, self.cpu + times * other.cpu)
+
+    def minus(self, other: "Seconds") -> "Seconds":
+        return self.plus(other, -1.0)
+
+
 class Backend(Protocol):
     """Computes blocks somewhere, and joins what they return. The description goes into a run's last record."""
 
@@ -55,8 +73,8 @@ class Backend(Protocol):
     def description(self) -> str: ...
 
     @property
-    def away(self) -> float:
-        """Processor seconds that other runs have spent in this thread while this one waited for its blocks."""
+    def away(self) -> "Seconds":
+        """What other runs have spent in this thread while this one waited for its blocks."""
         ...
 
     def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]: ...

@@ -13,8 +13,8 @@ from fedmbo_ray.federation.reduction import Part
 class Meter:
     """What the federated protocol has cost so far; floats count everything a client receives or sends.
 
-    Samples are those that clients draw: one that serves two gradients counts once, and so does one of a batch that a
-    client's own random depth then has no use for. All local data count once for each local step on them.
+    A sample counts once when it is drawn, even if two gradients use it or a random depth leaves it unused. All local
+    data count once for each local step on them.
     """
 
     communications: int = 0

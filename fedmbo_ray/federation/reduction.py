@@ -17,7 +17,7 @@ A = TypeVar("A", Tensor, Array)  # what is computed with, or what travels
 
 
 class Part(NamedTuple, Generic[A]):
-    """What `size` blocks from number `first` on return, fewer at the end: tensors, or arrays on their way."""
+    """The results of blocks `first` to `first + size − 1`, as far as these exist: tensors, or arrays on their way."""
 
     first: int
     size: int  # a power of two that divides `first`

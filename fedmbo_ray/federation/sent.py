@@ -22,6 +22,10 @@ class VersionNumbers:
         self.most, self.last = most, 0
         self.known: dict[int, tuple[Tensor, int, int]] = {}  # by id, which stays the tensor's while it is kept here
 
+    def make_room(self, count: int) -> None:
+        """From now on, remember at least so many."""
+        self.most = None if self.most is None else max(self.most, count)
+
     def of(self, tensor: Tensor) -> int:
         """The tensor's version number."""
         _, written, number = self.known.get(id(tensor), (tensor, -1, 0))

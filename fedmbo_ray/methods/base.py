@@ -1,10 +1,12 @@
 """The interfaces of methods: algorithms, lower solvers, hypergradient estimators, and optional extensions."""
 
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from types import FunctionType
+from typing import Protocol
 
 from torch import Tensor
 
-from fedmbo_ray.core.errors import at
+from fedmbo_ray.core.errors import ConfigError, at
 from fedmbo_ray.federation.clients import Clients
 from fedmbo_ray.federation.rounds import Round
 
@@ -62,35 +64,46 @@ class HypergradientEstimator(Protocol):
         ...
 
 
-@runtime_checkable
-class Keeping(Protocol):
-    """A solver or an estimator that keeps tensors from one round to the next."""
+class Keeping(ABC):
+    """The base class of a solver or an estimator that keeps tensors from one round to the next."""
 
+    @abstractmethod
     def init(self, x: Tensor, y: Tensor, num_clients: int) -> State:
         """The tensors for round 0: with a row for each of the m clients, or the server's own."""
-        ...
 
 
-@runtime_checkable
-class Reporting(Protocol):
-    """An algorithm that adds figures to the records."""
+class Reporting(ABC):
+    """The base class of an algorithm that adds figures to the records."""
 
+    @abstractmethod
     def figures(self, state: State, rounds: int) -> dict[str, float]:
         """Numbers by name, for the record after `rounds` rounds."""
-        ...
 
 
-@runtime_checkable
-class Averaging(Protocol):
-    """An algorithm with momenta (moving averages)."""
+class Averaging(ABC):
+    """The base class of an algorithm with momenta (moving averages)."""
 
+    @abstractmethod
     def weights(self, now: Round) -> tuple[float, ...]:
         """The weights of new values in its moving averages; raises a ConfigError if one is above 1."""
-        ...
+
+
+def require_declared(component: object, kind: type) -> None:
+    """Raise a ConfigError if a component has the method of an extension, but not its base class.
+
+    A field of that name is nothing but a field.
+    """
+    name, cls = next(iter(getattr(kind, "__abstractmethods__", ()))), type(component)
+    if not isinstance(component, kind) and isinstance(getattr(cls, name, None), FunctionType):
+        raise ConfigError(
+            f"{cls.__name__} has a method `{name}`: declare it with the base class {kind.__name__} "
+            f"(class {cls.__name__}({kind.__name__})), or give it another name"
+        )
 
 
 def kept_at_first(component: LowerSolver | HypergradientEstimator, x: Tensor, y: Tensor, num_clients: int) -> State:
     """The `kept` of a solver or an estimator in round 0."""
+    require_declared(component, Keeping)
     return component.init(x, y, num_clients) if isinstance(component, Keeping) else {}
 
 
@@ -101,8 +114,10 @@ def own_figures(algorithm: Algorithm, state: State, rounds: int) -> dict[str, fl
 
 def check_weights(algorithm: Algorithm, first: Round) -> None:
     """Raise a ConfigError if a momentum's weight is above 1 in the first round; schedules never grow later."""
-    if isinstance(algorithm, Averaging):
-        with at("algorithm"):
+    with at("algorithm"):
+        for kind in (Reporting, Averaging):
+            require_declared(algorithm, kind)
+        if isinstance(algorithm, Averaging):
             algorithm.weights(first)
 
 

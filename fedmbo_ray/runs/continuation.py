@@ -5,7 +5,8 @@ from fedmbo_ray.config.schema import EXECUTION, LENGTH, RunConfig, horizon_of
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
-from fedmbo_ray.runs.folder import RunFolder
+from fedmbo_ray.runs.arrays import read_npz
+from fedmbo_ray.runs.folder import ENDING, Record, RunFolder
 from fedmbo_ray.runs.limits import Limits, used
 
 
@@ -15,7 +16,7 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
     other = changes(old.resolved(), config.resolved(), (*EXECUTION, *LENGTH))
     if other:
         raise ConfigError(
-            f"--resume must keep the run's config, but these keys differ: {', '.join(other)}; "
+            f"resume must keep the run's config, but these keys differ: {', '.join(other)}; "
             f"only {', '.join(EXECUTION)}, rounds and budget may change"
         )
     path = horizon_of(config.algorithm)
@@ -24,6 +25,18 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
         raise ConfigError(f"{rule}, but got {config.rounds}", "rounds")
     before, now = Limits.of(old).amounts, Limits.of(config).amounts
     require_more(folder, Limits({name: amount for name, amount in now.items() if before.get(name) != amount}))
+
+
+def known_records(folder: RunFolder, config: RunConfig) -> list[Record]:
+    """The records in a folder; without their ending if there is more to do: a longer run, or a damaged result."""
+    records = folder.records()
+    if "status" not in (records[-1] if records else {}):
+        return records
+    checkpoint = folder.latest() if records[-1]["status"] == "finished" else None
+    longer = checkpoint is not None and Limits.of(config).ended_by(checkpoint.costs) is None
+    if longer or not folder.result_file.exists() or read_npz(folder.result_file) is None:
+        records[-1] = {key: value for key, value in records[-1].items() if key not in ENDING}
+    return records
 
 
 def require_more(folder: RunFolder, limits: Limits) -> None:

@@ -31,6 +31,7 @@ from fedmbo_ray.runs.profile import Profile
 from fedmbo_ray.runs.ray_session import ray_session
 
 RESTARTS = 5
+STARTED: list[str] = []  # the addresses of clusters that were started here, the newest last
 
 
 class Driver:
@@ -148,7 +149,9 @@ def _listen(driver: Any, tick: Tick) -> Iterator[Record]:
 
 
 def in_cluster() -> bool:
-    """Whether Ray is not this program's own: other machines may be part of it."""
+    """Whether Ray is, or will be, one that was not started here: other machines may be part of it."""
+    if ray.is_initialized():
+        return not STARTED or STARTED[-1] != ray.get_runtime_context().gcs_address
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
@@ -158,8 +161,8 @@ def own_cores(cpus: float) -> int:
 
 
 def nodes_at_hand(cpus: float = 0.0) -> list[Resources]:
-    """What the cluster has that $RAY_ADDRESS names or, without starting it, what one here would have."""
-    if in_cluster():
+    """What the cluster has that is in use or $RAY_ADDRESS names or, without starting it, what one here would have."""
+    if ray.is_initialized() or in_cluster():
         start_ray()
         return cluster_nodes()
     return [{"CPU": float(own_cores(cpus)), "GPU": float(torch.cuda.device_count())}]
@@ -172,11 +175,13 @@ def start_ray(cpus: float = 0.0) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options: dict[str, object] = {"logging_level": "ERROR", "log_to_driver": False}
-    if not in_cluster():  # whatever else runs on this machine, it is not this program's unless it was named
+    if not (named := in_cluster()):  # whatever else runs on this machine, it is not this program's unless it was named
         options |= {"address": "local", "num_cpus": own_cores(cpus), "include_dashboard": False}
     try:
         with handlers_without("ray"):  # SIGTERM stays what the caller has made of it
             ray.init(**options)
     except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
-        where = os.environ["RAY_ADDRESS"] if in_cluster() else "this machine"
+        where = os.environ["RAY_ADDRESS"] if named else "this machine"
         raise RunFailed(f"Ray could not be started or reached on {where}: {' '.join(str(error).split())}") from error
+    if not named:
+        STARTED.append(ray.get_runtime_context().gcs_address)

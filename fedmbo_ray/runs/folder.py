@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedmbo_ray.core.errors import FolderDamaged, FolderInUse
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged
 from fedmbo_ray.core.io import held, to_yaml, write_atomically
 from fedmbo_ray.runs.arrays import Arrays, npz, read_npz
 from fedmbo_ray.runs.state import State
@@ -59,7 +59,9 @@ class RunFolder:
         """Held by the one process that runs here, its config written."""
         with held(self.path):
             if self.has_run() and not resume:
-                raise FolderInUse(f"{self.path} already holds a run: continue it with --resume or choose another --out")
+                raise ConfigError(
+                    f"{self.path} already holds a run; continue it (resume) or choose another folder (out)"
+                )
             self._require_own_checkpoints()
             self.checkpoints.mkdir(exist_ok=True)
             self.describe(resolved)
@@ -130,7 +132,7 @@ class RunFolder:
         if self.result_file.exists():
             arrays = read_npz(self.result_file)
             if arrays is None:
-                raise FolderDamaged(f"{self.result_file} is damaged: --resume makes it again")
+                raise FolderDamaged(f"{self.result_file} is damaged: resuming the run makes it again")
             return {name: torch.from_numpy(array) for name, array in arrays.items()}
         checkpoint = self.latest()
         return None if checkpoint is None else checkpoint.state

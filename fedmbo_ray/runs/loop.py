@@ -12,7 +12,7 @@ from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.errors import FolderDamaged, RunFailed
 from fedmbo_ray.core.rng import stream
-from fedmbo_ray.federation.execution import Backend
+from fedmbo_ray.federation.execution import Backend, Seconds
 from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_federation, build_task
@@ -240,6 +240,6 @@ class Loop:
         costs = checkpoint.costs
         meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})
         self.place = Place(checkpoint.round, checkpoint.state, meter, checkpoint.sums)
-        self.saved, self.clock.wall, self.clock.cpu = checkpoint.round, costs["wall_seconds"], costs["cpu_seconds"]
+        self.saved, self.clock.total = checkpoint.round, Seconds(costs["wall_seconds"], costs["cpu_seconds"])
         last = checkpoint.round - (self.limits.ended_by(costs) is not None)
         return folder.rewind(lambda round: round <= last and self._due(round))

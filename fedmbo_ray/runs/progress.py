@@ -21,11 +21,11 @@ def watched() -> bool:
 
 
 class RunProgress:
-    """Shows how far a run is, and the figures of its last record."""
+    """Shows how far a run is, and the figures of its last record; a resumed run begins at a round of its own."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        # Share and time of the first update: what came before was resumed.
+    def __init__(self, limits: Limits, begin: int = 0) -> None:
+        self.limits, self.begin = limits, begin
+        # Round, share and time of the first update.
         self.first: tuple[int, float, float] | None = None
         self.figures = ""
         self.updated = 0.0
@@ -48,6 +48,8 @@ class RunProgress:
 
     def show(self, record: Record) -> None:
         self.figures = figures(record)
+        if record["round"] < self.begin and "status" not in record:
+            return  # made before the resume
         self._update(record["round"], self.limits.share(record), ending="status" in record)
 
     def tick(self, round: int, share: float) -> None:

@@ -13,7 +13,9 @@ from fedmbo_ray.methods.base import State
 def diverged(state: State, limit: float) -> str | None:
     """Why a state is no longer worth continuing, None if it is."""
     for name, value in state.items():
-        size = float(torch.linalg.vector_norm(value, math.inf)) if value.numel() else 0.0
+        if not value.numel() or not (value.is_floating_point() or value.is_complex()):
+            continue
+        size = float(torch.linalg.vector_norm(value, math.inf))
         if not math.isfinite(size):
             return f"{name} is not finite"
         if size > limit and name in ("x", "y"):

@@ -1,11 +1,10 @@
 """The studies: which sweeps each is made of, one after the other, and the folder that they are kept in."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from fedmbo_ray.config.overrides import changed
+from fedmbo_ray.config.overrides import Override, changed
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.io import SHIPPED, new_identity, read_yaml, write_atomically
@@ -55,7 +54,7 @@ class StudyFolder:
 class StudyContext:
     """What a study may use to say what its sweeps are: their files at a scale, and the results of those before."""
 
-    def __init__(self, folder: StudyFolder, scale: str, overrides: list[str]) -> None:
+    def __init__(self, folder: StudyFolder, scale: str, overrides: Sequence[Override]) -> None:
         self.folder, self.scale, self.overrides = folder, scale, overrides
 
     def read(self, file: str) -> SweepPlan:
@@ -64,7 +63,7 @@ class StudyContext:
     def with_points(self, sweep: SweepPlan, configs: list[Fields], *paths: str) -> SweepPlan:
         """The sweep with the configs' values at some key paths, one config after the other, in place of its own."""
         zips = {path: {"zip": [value_at(each, path) for each in configs]} for path in paths}
-        words = [f"{path}={json.dumps(values)}" for path, values in zips.items()]
+        words: list[Override] = [(path.split("."), values) for path, values in zips.items()]
         return make_sweep(changed(sweep.plain(), words, SweepFields))
 
     def best(self, name: str, *by: str) -> list[Fields]:

@@ -42,4 +42,4 @@ def require_parts(name: str, only: Sequence[str]) -> None:
     parts = list(QUESTIONS[name].sweeps)
     wrong = next((part for part in only if part not in parts), None)
     if wrong is not None:
-        raise ConfigError(f"--only must name sweeps of the study {name}, but got {wrong!r}; {choices(wrong, parts)}")
+        raise ConfigError(f"only must name sweeps of the study {name}, but got {wrong!r}; {choices(wrong, parts)}")

@@ -1,38 +1,39 @@
 """Where a sweep is kept, and which one may go on there."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedmbo_ray.config.overrides import changed, changes
+from fedmbo_ray.config.overrides import Override, changed, changes
 from fedmbo_ray.config.schema import EXECUTION, Fields
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
+from fedmbo_ray.core.timed_folders import new_timed, newest_timed
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.scales import STANDARD
 from fedmbo_ray.sweeps.schema import SweepFields, SweepPlan, make_sweep, scaled
 
 FREE = ("concurrency", "time_budget", "retries", "cpus_per_trial", "resources", "tracking_uri")  # change no result
-TIME, ANY_TIME = "%Y-%m-%d_%H-%M-%S", "????-??-??_??-??-??"
 
 
 def new_folder(name: str) -> SweepFolder:
     """A folder in `sweeps` for a sweep that begins now."""
-    return SweepFolder(Path("sweeps") / f"{name}-{time.strftime(TIME)}")
+    return SweepFolder(new_timed(Path("sweeps"), name))
 
 
 def newest_folder(name: str) -> SweepFolder:
     """The folder in `sweeps` of the last sweep of this name; raises ConfigError if there is none."""
-    earlier = sorted(Path("sweeps").glob(f"{name}-{ANY_TIME}/sweep.yaml"))
-    if not earlier:
-        raise ConfigError(f"--resume found no sweep of {name!r} in the folder sweeps; name it with --out")
-    return SweepFolder(earlier[-1].parent)
+    found = newest_timed(Path("sweeps"), name, "sweep.yaml")
+    if found is None:
+        raise ConfigError(f"resume found no sweep of {name!r} in the folder sweeps; name its folder (out)")
+    return SweepFolder(found)
 
 
-def continued(folder: SweepFolder, given: Fields | None, overrides: Sequence[str], scale: str = STANDARD) -> SweepPlan:
+def continued(
+    folder: SweepFolder, given: Fields | None, overrides: Sequence[Override], scale: str = STANDARD
+) -> SweepPlan:
     """The sweep to go on with: the one given or the folder's own, changed in keys that change no result."""
     if not folder.has_sweep():
-        raise ConfigError(f"--resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
+        raise ConfigError(f"resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
     fields = scaled(dict(given) if given is not None else read_yaml(folder.sweep_file), scale)
     return continued_with(folder, make_sweep(changed(fields, list(overrides), SweepFields)))
 
@@ -42,5 +43,5 @@ def continued_with(folder: SweepFolder, new: SweepPlan) -> SweepPlan:
     old = make_sweep(read_yaml(folder.sweep_file))
     other = changes(old.plain(), new.plain(), (*EXECUTION, *(f"tune.{key}" for key in FREE)))
     if other:
-        raise ConfigError(f"--resume must keep the sweep, but these keys differ: {', '.join(other)}")
+        raise ConfigError(f"resume must keep the sweep, but these keys differ: {', '.join(other)}")
     return new

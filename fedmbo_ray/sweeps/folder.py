@@ -4,7 +4,6 @@ Everything about a sweep is read from here: its progress, its result, and what M
 """
 
 import json
-import re
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.io import held, new_identity, read_json, read_yaml, to_yaml, write_atomically
+from fedmbo_ray.core.timed_folders import untimed
 from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.sweeps.space import SweepPoint, label
 
@@ -110,7 +110,7 @@ class SweepFolder:
     @property
     def name(self) -> str:
         """Of the sweep's kind: without the time at which it was begun."""
-        return re.sub(r"-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$", "", self.path.name)
+        return untimed(self.path.name)
 
     @property
     def identity(self) -> str:

@@ -14,6 +14,7 @@ from fedmbo_ray.sweeps.schema import SweepPlan
 
 SECONDS_BETWEEN_LINES = 10.0
 ROWS = 12
+EARLY = 0.02  # the share of a sweep before which its rate says little: starting takes seconds
 
 
 class SweepProgress:
@@ -25,10 +26,11 @@ class SweepProgress:
         self.status = {each.name: each.status for each in before}
         self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}
         self.begun, self.started, self.shown = len(self.status), time.monotonic(), 0.0
-        self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self.console = console
+        self.live = Live(console=console, auto_refresh=False) if console.is_terminal and not console.quiet else None
 
     def __enter__(self) -> "SweepProgress":
-        print(f"{self.total} trials, {self.begun} of them done before; folder: {self.folder.path}", file=sys.stderr)
+        self._say(f"{self.total} trials, {self.begun} of them done before; folder: {self.folder.path}")
         if self.live is not None:
             self.live.start()
         return self
@@ -51,10 +53,7 @@ class SweepProgress:
         if self.live is None and status in STATUSES:
             round, score = self.rows.get(name, (0, float("nan")))
             label = self.folder.trial(name).label
-            print(
-                f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})",
-                file=sys.stderr,
-            )
+            self._say(f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})")
 
     def refresh(self) -> None:
         now = time.monotonic()
@@ -64,7 +63,7 @@ class SweepProgress:
         if self.live is not None:
             self.live.update(self.table(), refresh=True)
         elif self.rows:
-            print(self.line(), file=sys.stderr, flush=True)
+            self._say(self.line())
 
     def line(self) -> str:
         done = sum(status in STATUSES for status in self.status.values())
@@ -79,18 +78,22 @@ class SweepProgress:
         ended = sum(status in STATUSES for status in self.status.values()) - self.begun
         under_way = sum(share for name, share in self.shares.items() if name not in self.status)
         share = (ended + under_way) / max(self.total - self.begun, 1)
-        if share <= 0:
+        if share < EARLY:
             return ""
         return f"; ETA {seconds * (1 - share) / share:.0f} s"
 
     def table(self) -> Table:
-        table = Table("trial", "point", "round", self.sweep.tune.metric, "", title=self.line())
+        table = Table("trial", "point", "round", self.sweep.tune.metric, "status", title=self.line())
         running = [each for each in self._sorted() if each[0] not in self.status]
         others = [each for each in self._sorted() if each[0] in self.status]
         for name, (round, score) in (running + others)[:ROWS]:
             label, status = self.folder.trial(name).label, self.status.get(name, "running")
             table.add_row(name, label, self.rounds_of(name, round), f"{score:.4g}", status)
         return table
+
+    def _say(self, line: str) -> None:
+        if not self.console.quiet:
+            print(line, file=sys.stderr, flush=True)
 
     def _sorted(self) -> list[tuple[str, tuple[int, float]]]:
         sign = 1 if self.sweep.tune.mode == "min" else -1

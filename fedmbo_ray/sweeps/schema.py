@@ -1,6 +1,7 @@
 """The typed form of a sweep: a run config with dimensions in place of values, and a section `tune`."""
 
-import json
+from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -8,7 +9,7 @@ from annotated_types import Ge
 from pydantic import Field
 
 from fedmbo_ray.backends.ray.placement import Resources
-from fedmbo_ray.config.overrides import changed
+from fedmbo_ray.config.overrides import Override, changed
 from fedmbo_ray.config.schema import Fields, RunConfig, Section, Share
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, at, choices
@@ -103,7 +104,7 @@ def _asked(**amounts: float) -> Resources:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def read_sweep(path: Path, overrides: list[str], scale: str = STANDARD) -> SweepPlan:
+def read_sweep(path: Path, overrides: Sequence[Override], scale: str = STANDARD) -> SweepPlan:
     """The sweep in a YAML file, changed by `key.path=value` words; raises ConfigError for anything it can't do."""
     return make_sweep(changed(scaled(read_yaml(path), scale), overrides, SweepFields))
 
@@ -113,7 +114,7 @@ def scaled(fields: Fields, scale: str) -> Fields:
     scales = {STANDARD: {}, **(fields.get("scales") or {})}
     if scale not in scales:
         raise ConfigError(f"unknown scale {scale!r}; {choices(scale, list(scales))}")
-    words = [f"{path}={json.dumps(value)}" for path, value in (scales[scale] or {}).items()]
+    words: list[Override] = [(path.split("."), value) for path, value in (scales[scale] or {}).items()]
     return changed({key: value for key, value in fields.items() if key != "scales"}, words, SweepFields)
 
 
@@ -124,9 +125,22 @@ def make_sweep(fields: Fields) -> SweepPlan:
         raise ConfigError(f"must be a mapping, but is {section!r}", "tune")
     with at("tune"):
         tune = construct(TuneSection, section or {})
+    require_plain(fields)
     sweep = SweepPlan(fields, list(dimensions(fields)), tune)
     check(sweep)
     return sweep
+
+
+def require_plain(value: object, *path: str) -> None:
+    """Raise a ConfigError for a value that a sweep's file can't hold."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            require_plain(each, *path, str(key))
+    elif isinstance(value, list):
+        for each in value:
+            require_plain(each, *path)
+    elif not isinstance(value, str | int | float | date | None):
+        raise ConfigError(f"must be a number, text, a list or a mapping, as in YAML, but got {value!r}", *path)
 
 
 def check(sweep: SweepPlan) -> None:

@@ -62,6 +62,7 @@ def dimension(path: str, kind: str, given: object) -> Dimension:
     if kind not in BOUNDS:
         if not isinstance(given, list) or not given:
             raise ConfigError(f"must be a list of values, but got {given!r}", *keys)
+        given = [as_number(value) for value in given]
         if kind != "zip" and any(value in given[:i] for i, value in enumerate(given)):
             raise ConfigError(f"must list each value once, but got {given!r}", *keys)
         return Dimension(path, kind, tuple(given))
@@ -80,6 +81,13 @@ def dimension(path: str, kind: str, given: object) -> Dimension:
     if "log" in kind and bounds[0] <= 0:
         raise ConfigError(f"`low > 0` must hold on a logarithmic scale, but got {given!r}", *keys)
     return Dimension(path, kind, bounds)
+
+
+def as_number(value: object) -> object:
+    """Text such as 1e-3, which YAML does not take for a number, as the number that it is; other values as they are."""
+    if not isinstance(value, str) or not is_number(value) or not math.isfinite(float(value)):
+        return value
+    return int(value) if value.lstrip("+-").isdecimal() else float(value)
 
 
 def dimensions(fields: object, path: str = "") -> Iterator[Dimension]:

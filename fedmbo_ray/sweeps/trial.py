@@ -22,6 +22,7 @@ from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.config.overrides import changes
 from fedmbo_ray.config.schema import Fields, RunConfig
+from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import FolderInUse, RunFailed
 from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
@@ -153,8 +154,7 @@ def together(sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: Ex
 
 def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Generator[Record]:
     """The records of a run, from where it was left; nothing of one that has ended is computed again."""
-    if folder.has_run() and changes(read_yaml(folder.config_file), config.resolved()):
-        shutil.rmtree(folder.path)
+    require_same(folder, config)
     known = folder.records()
     if known and "status" in known[-1]:
         yield from known
@@ -168,6 +168,16 @@ def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) 
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
+
+
+def require_same(folder: RunFolder, config: RunConfig) -> None:
+    """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default."""
+    if not folder.has_run():
+        return
+    other = changes(construct(RunConfig, read_yaml(folder.config_file)).resolved(), config.resolved())
+    if other:
+        rule = f"the run in {folder.path} must have the config of its trial, but these keys differ: {', '.join(other)}"
+        raise RunFailed(f"{rule}; remove that folder to run it again, or continue it with the version that made it")
 
 
 def pooled(config: RunConfig) -> bool:
@@ -199,6 +209,9 @@ def adopt(sweep: SweepPlan, folder: TrialFolder, given: tune.Checkpoint) -> None
     with given.as_directory() as directory:
         for seed in range(sweep.tune.seeds):
             own = folder.run(seed)
+            new = RunFolder(folder.path / f".{own.path.name}.new")  # put in place when it is whole
+            shutil.rmtree(new.path, ignore_errors=True)
+            shutil.copytree(Path(directory) / own.path.name, new.path)
+            new.describe(sweep.config(folder.point, seed).resolved())
             shutil.rmtree(own.path, ignore_errors=True)
-            shutil.copytree(Path(directory) / own.path.name, own.path)
-            own.describe(sweep.config(folder.point, seed).resolved())
+            new.path.replace(own.path)

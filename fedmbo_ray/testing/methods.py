@@ -26,27 +26,67 @@ from fedmbo_ray.testing.small import (
 
 
 def check_lower_solver(name: str, **parameters: object) -> None:
-    """Check a lower solver inside a double loop, by the rules of `check_algorithm`."""
+    """Check a lower solver inside a double loop, by the rules of `check_algorithm`.
+
+    Args:
+        name: its name in a config; its package must be installed.
+        parameters: its parameters; those without a default get a typical value.
+
+    Raises:
+        AssertionError: it breaks a rule; the message says which.
+
+    Example:
+        >>> check_lower_solver("fedavg", local_steps=2)
+    """
     _check({**AROUND, "lower": component(LOWER, name, parameters)})
 
 
 def check_estimator(name: str, **parameters: object) -> None:
-    """Check a hypergradient estimator inside a double loop, by the rules of `check_algorithm`."""
+    """Check a hypergradient estimator inside a double loop, by the rules of `check_algorithm`.
+
+    Args:
+        name: its name in a config; its package must be installed.
+        parameters: its parameters; those without a default get a typical value.
+
+    Raises:
+        AssertionError: it breaks a rule; the message says which.
+
+    Example:
+        >>> check_estimator("phe", terms=2)
+    """
     _check({**AROUND, "hypergradient": component(HYPERGRADIENTS, name, parameters)})
 
 
 def check_outer_step(name: str, **parameters: object) -> None:
-    """Check an outer step inside a double loop, by the rules of `check_algorithm`."""
+    """Check an outer step inside a double loop, by the rules of `check_algorithm`.
+
+    Args:
+        name: its name in a config; its package must be installed.
+        parameters: its parameters; those without a default get a typical value.
+
+    Raises:
+        AssertionError: it breaks a rule; the message says which.
+
+    Example:
+        >>> check_outer_step("fedout")
+    """
     _check({**AROUND, "outer": component(OUTER, name, parameters)})
 
 
 def check_algorithm(name: str, **parameters: object) -> None:
     """Check a whole method.
 
+    Args:
+        name: its name in a config; its package must be installed.
+        parameters: its parameters; those without a default get a typical value.
+
     Raises:
         AssertionError: if the same seed gives different bits or two seeds give the same bits; if a global random state
             is used; if a round writes to its state or changes shapes or dtype; if x or y become infinite with another
             cohort size or with dropouts; or if the method sends more or less than its card says.
+
+    Example:
+        >>> check_algorithm("fedmbo", step_size=0.01)
     """
     given = {"smoothness": 20} if "smoothness" in fields_of(ALGORITHMS[name]) else {}  # cards leave out measuring it
     _check(component(ALGORITHMS, name, {**given, **parameters}))

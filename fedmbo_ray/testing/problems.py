@@ -19,10 +19,17 @@ from fedmbo_ray.testing.small import AROUND, DIGITS, after, component, require, 
 def check_problem(name: str, **parameters: object) -> None:
     """Check a problem on the embedded digits, or on its own data.
 
+    Args:
+        name: its name in a config; its package must be installed.
+        parameters: its parameters; those without a default get a typical value.
+
     Raises:
         AssertionError: if its losses are random, a client's result depends on the others in its block, or a figure of
             `metrics` is not finite.
         ConfigError: if it has no second derivatives.
+
+    Example:
+        >>> check_problem("quadratic", upper_dim=3, lower_dim=2)
     """
     values = component(PROBLEMS, name, parameters)
     config = small_config(AROUND, problem=values, **({} if makes_own_data(values) else {"data": DIGITS}))
@@ -40,9 +47,16 @@ def check_problem(name: str, **parameters: object) -> None:
 def check_partition(name: str, **parameters: object) -> None:
     """Check a partition of the embedded digits over 20 clients.
 
+    Args:
+        name: its name in a config; its package must be installed.
+        parameters: its parameters; those without a default get a typical value.
+
     Raises:
         AssertionError: if the same seed gives other rows, or the labels are written to.
         ConfigError: if a row is given twice, or is not in the data set.
+
+    Example:
+        >>> check_partition("dirichlet", alpha=1.0)
     """
     values = component(PARTITIONS, name, parameters)
     partition: Partition = construct(PARTITIONS[name], {key: value for key, value in values.items() if key != "name"})
@@ -55,10 +69,21 @@ def check_partition(name: str, **parameters: object) -> None:
 
 
 def check_learns(*overrides: str, rounds: int = 40) -> Run:
-    """Check that the default config with `key.path=value` overrides learns; returns the finished run.
+    """Check that the default config learns with some changes.
+
+    Args:
+        overrides: the changes, written as on the command line.
+        rounds: the number of rounds.
+
+    Returns:
+        The finished run.
 
     Raises:
         AssertionError: if the run diverges, or its upper loss does not fall by a fifth.
+
+    Example:
+        >>> check_learns("algorithm.hypergradient=phe_sum").status
+        'finished'
     """
     run = run_experiment(None, *overrides, rounds=rounds, progress=False)
     require(run.status == "finished", f"the run must finish, but it is {run.status}")

@@ -1,5 +1,6 @@
 """Updates MLflow while a sweep or a run is going on, and after its server could not be reached."""
 
+import socket
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 2.0
 PATIENCE = 120.0  # seconds to wait for a server when everything else is done
+PACKAGES = {"mlflow", "sqlalchemy", "requests", "urllib3", "boto3", "botocore", "google", "azure"}  # that MLflow uses
 
 
 class Tracker(Protocol):
@@ -45,11 +47,17 @@ class Tracker(Protocol):
         ...
 
 
+def unreachable(error: Exception) -> bool:
+    """Whether an error comes from MLflow, its database, its storage or the network, so that a later try may succeed."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return bool(packages & PACKAGES) or isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
+
+
 class BackgroundTracking:
     """Updates MLflow in a thread; a failed update is tried again."""
 
     def __init__(self, tracker: Tracker) -> None:
-        self.tracker, self.over, self.away = tracker, threading.Event(), False
+        self.tracker, self.over, self.away, self.said = tracker, threading.Event(), False, ""
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> "BackgroundTracking":
@@ -60,26 +68,37 @@ class BackgroundTracking:
         self.over.set()
         self.thread.join(timeout=PATIENCE)
         if kind is not None:
-            self.attempt(self.tracker.interrupt)
+            self._meanwhile(self.tracker.interrupt)
 
     def _follow(self) -> None:
         while not self.over.wait(SECONDS_BETWEEN_LOOKS):
-            self.attempt(self.tracker.update)
+            self._meanwhile(self.tracker.update)
+
+    def _meanwhile(self, step: Callable[[], None]) -> None:
+        """Attempt a step beside what matters more: an error is printed once, and raised by `conclude` if it stays."""
+        try:
+            self.attempt(step)
+        except Exception as error:
+            said = f"MLflow is not brought up to date ({type(error).__name__}: {in_one_line(error)})"
+            if said != self.said:
+                print(said, file=sys.stderr)
+            self.said = said
 
     def attempt(self, step: Callable[[], None]) -> bool:
-        """Whether a step succeeded; if the server can't be reached, that is printed once."""
+        """Whether a step succeeded; if the server can't be reached, that is printed once. Other errors are raised."""
         try:
             with mlflow_at_hand():
                 step()
-        except Exception as error:  # from MLflow, its database or the network
+        except Exception as error:
+            self.tracker.forget()
+            if not unreachable(error):
+                raise
             if not self.away:
-                said = " ".join(str(error).split())[:200]
                 print(
-                    f"MLflow at {self.tracker.uri} can't be reached, records wait in the folder ({said})",
+                    f"MLflow at {self.tracker.uri} can't be reached, records wait in the folder ({in_one_line(error)})",
                     file=sys.stderr,
                 )
             self.away = True
-            self.tracker.forget()
             return False
         if self.away:
             print(f"MLflow at {self.tracker.uri} is reachable again", file=sys.stderr)
@@ -91,6 +110,10 @@ class BackgroundTracking:
         self.over.set()
         self.thread.join(timeout=PATIENCE)
         return retried(lambda: self.attempt(self.tracker.conclude))
+
+
+def in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def retried(attempt: Callable[[], bool]) -> bool:
@@ -105,20 +128,22 @@ def retried(attempt: Callable[[], bool]) -> bool:
 
 def wait_for_mlflow(step: Callable[[], T], uri: str) -> T:
     """The result of a step that needs MLflow; raises RunFailed if the server can't be reached for too long."""
-    found: list[T] = []
+    found, said = list[T](), ""
 
     def attempt() -> bool:
-        from mlflow.exceptions import MlflowException
-
+        nonlocal said
         try:
             found.append(step())
-        except (MlflowException, OSError):
+        except Exception as error:
+            if not unreachable(error):
+                raise
+            said = in_one_line(error)
             return False
         return True
 
     with mlflow_at_hand():
         if not retried(attempt):
-            raise RunFailed(f"MLflow at {uri} can't be reached: continue with --resume")
+            raise RunFailed(f"MLflow at {uri} can't be reached: continue with --resume ({said})")
     return found[0]
 
 

@@ -1,12 +1,12 @@
 """A single run, recorded in MLflow like a trial of a sweep: `fedmbo run --track`."""
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.io import new_identity, to_yaml
+from fedmbo_ray.core.timed_folders import untimed
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.tracking.background import BackgroundTracking, where_to_look
 from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
@@ -38,7 +38,7 @@ def tracked(config: RunConfig, folder: RunFolder, command: str) -> Iterator[None
         if background.conclude():
             print(where_to_look(tracker), file=sys.stderr)
         else:
-            said = f"MLflow at {tracker.uri} can't be reached: continue with --out {folder.path} --resume --track"
+            said = f"MLflow at {tracker.uri} can't be reached: continue the run in {folder.path} (resume, track)"
             print(said, file=sys.stderr)
 
 
@@ -50,8 +50,7 @@ class RunTracker:
         folder.path.mkdir(parents=True, exist_ok=True)
         new_identity(folder.path / "identity")
         self.identity = (folder.path / "identity").read_text().strip()
-        name = re.sub(r"-?\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$", "", folder.path.absolute().name)
-        self.experiment = MlflowExperiment(name or EXPERIMENT, None)
+        self.experiment = MlflowExperiment(untimed(folder.path.absolute().name) or EXPERIMENT, None)
         self.run: TrackedRun | None = None
 
     @property

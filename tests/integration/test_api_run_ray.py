@@ -25,7 +25,8 @@ there = run_experiment(*words, "clients.backend=ray", out=sys.argv[1])
 with Run(*words, "clients.backend=ray", "clients.actors=3") as stepped:
     stepped.step()
     import ray
-    running = ray.is_initialized()
+    from fedmbo_ray.runs.driver import in_cluster
+    running, elsewhere = ray.is_initialized(), [in_cluster()]
     stepped.finish()
 try:
     run_experiment("clients.backend=ray", "clients.gpus_per_actor=3")
@@ -42,6 +43,7 @@ found = {
 }
 ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 own = run_experiment(*words, "clients.backend=ray")
+found["elsewhere"] = [*elsewhere, in_cluster()]
 found["own"] = [ray.is_initialized(), own.last["x_sha256"]]
 print(json.dumps(found))
 """
@@ -62,4 +64,5 @@ def test_on_ray_a_run_has_the_same_bits_and_leaves_nothing_behind(tmp_path: Path
     assert found["changed"] == [True] * 5
     assert found["refused"].startswith("clients.actors: 2 actors of 1 CPU and 3 GPU must fit")
     assert found["own"] == [True, found["bits"][0][0]]  # a Ray that was there stays
+    assert found["elsewhere"] == [False, True]  # only a Ray that was started by others may have other machines
     assert (tmp_path / "run" / "result.npz").exists()

@@ -62,6 +62,18 @@ def test_a_killed_actor_is_replaced_and_no_bit_changes(task) -> None:
         pool.close()
 
 
+def test_a_long_path_to_temporary_files_is_no_obstacle(task, tmp_path, monkeypatch) -> None:
+    long = tmp_path / ("long" * 25)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    try:
+        assert torch.equal(mean_gradient(federation(task, 12).backend, task), mean_gradient(pool, task))
+    finally:
+        pool.close()
+    assert not list(long.iterdir())
+
+
 def slow_gradient(problem, batch, x, y):
     """A kernel that takes long enough to be killed while it runs."""
     time.sleep(0.3)
@@ -210,6 +222,31 @@ def test_a_vector_that_is_written_to_is_sent_again(task) -> None:
 
 def echo(problem, batch, v):
     return v * batch.weights.sum()
+
+
+def added(problem, batch, *vectors):
+    return sum(vectors) * batch.weights.sum()
+
+
+def test_a_job_may_have_more_large_vectors_than_actors_usually_keep(task, monkeypatch) -> None:
+    """Two actors that the driver talks to, one of which leads a third; some vectors stay, others are new."""
+    monkeypatch.setattr(ClientActor, "node", lambda self: str(os.getpid()))
+    pool = RayActors(*task[:2], actors=3, cpus=0.5, fan_out=2)
+    vectors = [torch.full((10_000,), float(i), dtype=torch.float64) for i in range(6)]
+    try:
+        assert len(pool.links) == 2
+        for r in range(4):
+            results = [
+                federation(task, 12, backend=backend, block_size=2)
+                .clients(stream(r))
+                .mean(added, np.arange(12), *vectors, draw=TRAIN)
+                for backend in (pool, federation(task, 12).backend)
+            ]
+            assert torch.equal(*results)
+            vectors = [*vectors[:1], *(vector + 1 for vector in vectors[1:])]
+        assert pool.replaced == 0
+    finally:
+        pool.close()
 
 
 def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:

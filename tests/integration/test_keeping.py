@@ -9,10 +9,11 @@ from tasks import tiny_config
 
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.io import new_identity
+from fedmbo_ray.runs.driver import nodes_at_hand
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import run
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
-from fedmbo_ray.sweeps.remote_folder import Copy, Home, Keeper, files_of
+from fedmbo_ray.sweeps.remote_folder import Copy, Home, Keeper, files_of, home_of
 
 CONFIG = tiny_config(rounds=12, record={"every": 1, "checkpoint_every": 4})
 
@@ -58,6 +59,19 @@ def test_a_trial_goes_on_elsewhere_from_what_it_has_sent(home: Home, tmp_path: P
     ]
     assert without_time[0] == without_time[1]
     assert files_of(at_home.run(0).path) == files_of(undisturbed.path)  # old checkpoints have gone here, too
+
+
+def test_a_cluster_that_the_caller_has_joined_is_asked_what_it_has(cluster: str, tmp_path: Path, monkeypatch) -> None:
+    """Without $RAY_ADDRESS: it is known to whoever called `ray.init`."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (have,) = nodes_at_hand()
+    assert (have["CPU"], have["GPU"]) == (8, 2)
+    new_identity(tmp_path / "identity")
+    home = home_of(SweepFolder(tmp_path))
+    assert home.keeper is not None
+    home.close()
+    monkeypatch.setattr("fedmbo_ray.runs.driver.STARTED", [cluster])
+    assert home_of(SweepFolder(tmp_path)).keeper is None
 
 
 def test_of_two_copies_the_older_is_refused(home: Home, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_whole_run_is_killed_and_resumed(backend: str, start: Start, referen
     assert process.wait() == -signal.SIGKILL
     code, _, err = run(*QUICK, "--out", str(out))
     assert code == 2
-    assert "already holds a run: continue it with --resume" in err
+    assert "already holds a run; continue it (resume)" in err
     again = RAY if backend == "ray" else []
     record = last_of(start(*again, "--json", "--out", str(out), "--resume"))
     assert bits(record) == bits(reference)
@@ -146,7 +146,7 @@ def test_an_interrupted_run_saves_itself(
     process.send_signal(number)
     code, _, err = process.finish()
     assert code == 130
-    assert err.splitlines()[-1] == f"interrupted; continue with --out {out} --resume"
+    assert err.splitlines()[-1] == f"interrupted; continue: python -m fedmbo_ray.run --out {out} --resume"
     assert "Traceback" not in err
     (saved,) = (out / "checkpoints").glob("*.npz")
     assert int(saved.stem) >= 10
@@ -168,4 +168,4 @@ def test_two_processes_do_not_share_a_folder(start: Start, tmp_path: Path) -> No
     first.terminate()
     assert first.wait() == 130
     assert code == 1
-    assert "another process is running in" in err
+    assert "is in use by a run that has not been closed" in err

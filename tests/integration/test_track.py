@@ -97,7 +97,7 @@ def test_a_run_from_python_is_recorded_and_may_become_longer(here: Path) -> None
     assert [step for step, _ in steps(here, found, "round")] == list(longer.records["round"]) == [0, 4, 8, 12, 16]
     assert found.data.tags["x_sha256"] == longer.last["x_sha256"]
     assert sorted(each.step for each in found.outputs.model_outputs) == [12, 16]
-    with pytest.raises(ConfigError, match="--track needs --out"):
+    with pytest.raises(ConfigError, match="track needs out"):
         run_experiment(None, *WORDS, track=True)
 
 
@@ -138,7 +138,7 @@ def test_a_run_does_not_need_the_server_that_records_it(
     assert main([*WORDS, "--out", "runs/a", "--track"]) == 0
     said = capsys.readouterr().err
     assert f"MLflow at {nobody} can't be reached, records wait in the folder" in said
-    assert f"MLflow at {nobody} can't be reached: continue with --out runs/a --resume --track" in said
+    assert f"MLflow at {nobody} can't be reached: continue the run in runs/a (resume, track)" in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert main(["--out", "runs/a", "--resume", "--track"]) == 0
     (found,) = shown(here, "a")

@@ -67,4 +67,4 @@ def test_ctrl_c_leaves_a_sweep_to_continue(start: Start, database: str, tmp_path
     process.send_signal(signal.SIGINT)
     code, _, err = process.finish()
     assert code == 130
-    assert err.strip().splitlines()[-1] == "interrupted; continue with --out sweeps/a --resume"
+    assert err.strip().splitlines()[-1] == "interrupted; continue: python -m fedmbo_ray.tune --out sweeps/a --resume"

@@ -25,7 +25,9 @@ def test_without_a_database_it_says_what_to_run_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([]) == 2
-    assert capsys.readouterr().err.startswith("error: there is no MLflow database mlflow.db yet: make one with a sweep")
+    assert capsys.readouterr().err.startswith(
+        "error: there is no MLflow database mlflow.db yet: make one with fedmbo tune"
+    )
     Path("notes.txt").write_text("not a database")
     assert main(["--store", "notes.txt"]) == 2
     assert "must be an MLflow database" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from tasks import ALGORITHM, tiny_config
 from fedmbo_ray import ConfigError, RunConfig, run_experiment
 from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.core.components import construct
+from fedmbo_ray.federation.execution import Seconds, run_together
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits, used
 from fedmbo_ray.runs.loop import run
@@ -139,16 +140,36 @@ def test_a_sweep_s_trials_end_with_their_budget(tmp_path: Path, monkeypatch) -> 
         assert progress.rounds_of("00001", 3) == "3"
 
 
-def test_processor_times_of_runs_side_by_side_are_their_own() -> None:
+def test_times_of_runs_side_by_side_are_their_own() -> None:
     """They add up to at most what this thread has spent, and are unlike the time that all share."""
     fields = tiny_config(problem={"name": "quadratic", "seed": 5}, rounds=20).resolved()
-    shared, began = SharedBackends(), time.thread_time()
+    shared, began = SharedBackends(), Seconds.now()
     runs = [run(construct(RunConfig, {**fields, "seed": seed}), make_backend=shared) for seed in range(6)]
     lasts: list[Any] = []
     while any(found := advance(runs)):
         lasts = [last for last in found if last is not None]
-    spent = time.thread_time() - began
-    times = [last["cpu_seconds"] for last in lasts]
-    assert len(times) == 6
-    assert min(times) > 0
-    assert sum(times) <= spent + 6 * 0.0005
+    spent = Seconds.now().minus(began)
+    for name, seconds in (("wall_seconds", spent.wall), ("cpu_seconds", spent.cpu)):
+        times = [last[name] for last in lasts]
+        assert len(times) == 6
+        assert min(times) > 0
+        assert sum(times) <= seconds + 6 * 0.0005
+
+
+def test_a_budget_of_seconds_is_of_the_run_alone(monkeypatch) -> None:
+    """Every call takes a second by a clock that nothing else moves: six runs share it."""
+    now = [0.0]
+
+    def slow(*args: Any) -> Any:
+        now[0] += 1.0
+        return run_together(*args)
+
+    monkeypatch.setattr(Seconds, "now", staticmethod(lambda: Seconds(now[0], now[0])))
+    monkeypatch.setattr("fedmbo_ray.backends.lockstep.run_together", slow)
+    limited = config(problem={"name": "quadratic", "seed": 5}, rounds=None, budget={"seconds": 10.0})
+    shared, ends = SharedBackends(), []
+    runs = [run(limited.model_copy(update={"seed": seed}), make_backend=shared) for seed in range(6)]
+    while any(found := advance(runs)):
+        ends = [last for last in found if last is not None]
+    assert [end["ended_by"] for end in ends] == ["seconds"] * 6
+    assert min(end["communications"] for end in ends) > 40  # ten by the time that all share

@@ -91,6 +91,24 @@ def test_a_method_that_declares_nothing_has_neither_figures_nor_weights_nor_card
     check_weights(Still(), Round(0, 10, 5))
 
 
+def test_a_field_may_have_the_name_of_an_extension_and_a_method_must_declare_it() -> None:
+    @settings
+    class Fields:
+        weights: Count = 3
+        figures: Count = 4
+        init: Count = 5
+
+    assert own_figures(Fields(), {}, 3) == kept_at_first(Fields(), torch.zeros(1), torch.zeros(1), 2) == {}
+    check_weights(Fields(), Round(0, 10, 5))
+
+    class Undeclared:
+        def figures(self, state: State, rounds: int) -> dict[str, float]:
+            return {}
+
+    with pytest.raises(ConfigError, match="has a method `figures`: declare it with the base class Reporting"):
+        check_weights(Undeclared(), Round(0, 10, 5))
+
+
 def test_figures_of_a_method_are_in_its_records() -> None:
     algorithm = {"name": "lower_draws", "lower": ALGORITHM["lower"]}
     *_, last = run(tiny_config(algorithm=algorithm, rounds=3))

@@ -33,7 +33,7 @@ def test_as_json(capsys) -> None:
 def test_details_of_one(capsys) -> None:
     assert main(["scaffold"]) == 0
     printed = capsys.readouterr().out
-    assert "status: reconstructed; not checked against the paper's text" in printed
+    assert "status: written from summaries, not checked against the paper's text" in printed
     assert "server_step_size: 1.0" in printed
 
 
@@ -64,3 +64,12 @@ def test_methods_have_all_that_a_table_needs() -> None:
             assert each.floats_down
             assert each.floats_up
             assert each.participation
+
+
+def test_an_interruption_is_one_line(monkeypatch, capsys) -> None:
+    def interrupted(names: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedmbo_ray.cli.entries.chosen", interrupted)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -15,6 +15,7 @@ from fedmbo_ray.config.overrides import differences, read_config
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.io import parse_yaml
 from fedmbo_ray.core.settings import settings
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
@@ -93,7 +94,7 @@ WRONG = {
     "algorithm.step_size=-1": "algorithm.step_size.value: input should be greater than 0, but got -1",
     "algorithm.step_size=fast": "algorithm.step_size: unknown step size schedule 'fast'; known: constant",
     "algorithm.smoothness=[1]": "algorithm.smoothness: must be a number, a name or a mapping with a name, but got [1]",
-    "algorithm.lower={steps: 3}": "algorithm.lower: a lower solver needs a name; known: minibatch_sgd",
+    "algorithm.lower={stepz: 3}": "algorithm.lower: a lower solver needs a name; known: minibatch_sgd",
     "rounds=many": "rounds: input should be a valid integer",
     "clients.backend=spark": "clients.backend: input should be 'in_process' or 'ray', but got 'spark'",
     "data.name=imagenet": "data.name: unknown data set 'imagenet'; known: digits, mnist,",
@@ -122,6 +123,14 @@ def test_one_line_for_what_is_wrong(word: str) -> None:
         read_config(None, [word])
     assert WRONG[word] in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mapping_that_overrides_what_it_merges_may_be_merged_again() -> None:
+    text = "{a: &a {x: 1, y: 1}, c: {<<: &b {<<: *a, x: 2}, z: 3}, b: *b}"
+    assert parse_yaml(text, "this")["b"] == {"x": 2, "y": 1}
+    assert parse_yaml(text, "this")["c"] == {"x": 2, "y": 1, "z": 3}
+    with pytest.raises(ConfigError, match="the key 'x' is given twice"):
+        parse_yaml("{a: &a {x: 1}, b: {<<: *a, x: 2, x: 3}}", "this")
 
 
 def test_more_clients_than_there_are_without_replacement() -> None:

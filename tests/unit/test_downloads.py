@@ -1,5 +1,7 @@
 """Data files: right or refused, whole or absent."""
 
+import zlib
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +56,12 @@ def test_torchvision_imports_beside_a_cpu_torch() -> None:
     assert hasattr(torchvision_datasets(), "MNIST")
 
 
-def test_the_first_right_way_wins(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError("no route"), EOFError(), zlib.error("bad"), HTTPException("cut short"), ImportError("no library")]
+)
+def test_the_first_right_way_wins(error: Exception, tmp_path: Path) -> None:
     def fails(here: Path) -> None:
-        raise OSError("no route")
+        raise error
 
     fetch("x", tmp_path / "x", {"file": HELLO}, {"a": fails, "b": writes("hullo"), "c": writes("hello")})
     assert file_digest(tmp_path / "x" / "file") == HELLO

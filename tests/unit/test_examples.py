@@ -10,8 +10,11 @@ MODULES = {
     "core.rng": 1,
     "core.settings": 1,
     "data.batches": 1,
+    "federation.clients": 1,
     "methods.schedules": 1,
     "problems.base": 1,
+    "testing.methods": 4,
+    "testing.problems": 3,
 }
 
 

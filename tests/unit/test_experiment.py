@@ -12,6 +12,7 @@ from fedmbo_ray.runs import loop as experiment
 from fedmbo_ray.runs.evaluation import Evaluation
 from fedmbo_ray.runs.folder import Checkpoint, RunFolder
 from fedmbo_ray.runs.loop import run
+from fedmbo_ray.runs.state import diverged
 
 
 def timeless(records: list[dict]) -> list[dict]:
@@ -84,6 +85,24 @@ def test_a_closed_run_saves_itself(undisturbed, tmp_path: Path) -> None:
     records.close()
     assert folder.saved_round() == 3
     assert timeless(list(run(CONFIG, folder, resume=True))) == undisturbed
+
+
+def test_a_state_may_have_integers_and_only_x_and_y_may_not_be_large(tmp_path: Path, monkeypatch) -> None:
+    init, step = DoubleLoop.init, DoubleLoop.round
+
+    def begun(self, x, y, num_clients):
+        more = {"seen": torch.zeros(num_clients, dtype=torch.int64), "sum": torch.tensor([1e9])}
+        return {**init(self, x, y, num_clients), **more}
+
+    def stepped(self, clients, state):
+        return {**state, **step(self, clients, state), "seen": state["seen"] + 1}
+
+    monkeypatch.setattr(DoubleLoop, "init", begun)
+    monkeypatch.setattr(DoubleLoop, "round", stepped)
+    assert [*run(CONFIG, RunFolder(tmp_path))][-1]["status"] == "finished"
+    state = RunFolder(tmp_path).latest().state
+    assert state["seen"].tolist() == [6] * 20
+    assert diverged({**state, "sum": state["sum"] * torch.nan}, 1e6) == "sum is not finite"
 
 
 def test_a_diverged_state_is_never_saved(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command `fedmbo`: its words, its names, what it imports, and that it leaves nothing changed behind it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from fedmbo_ray import __version__
 from fedmbo_ray.cli.command import called, guarded, result_alone
@@ -99,9 +101,12 @@ def test_the_package_itself_imports_nothing_heavy() -> None:
 
 def test_a_shipped_config_is_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for word in ("mnist", "mnist.yaml", "tune_configs/mnist.yaml", "./tune_configs/mnist.yaml", "tune_configs/mnist"):
+    for word in ("mnist", "tune_configs/mnist.yaml", "./tune_configs/mnist.yaml", "tune_configs/mnist"):
         assert find_config(word) == SHIPPED / "mnist.yaml"
     assert find_config("studies/theory/inner") == SHIPPED / "studies" / "theory" / "inner.yaml"
+    for missing in ("mnist.yaml", "./mnist.yaml", "mine/mnist.yaml", Path("mnist"), Path("tune_configs/mnist.yaml")):
+        with pytest.raises(ConfigError, match=f"can't read {missing}: No such file"):
+            find_config(missing)
     assert {"mnist", "quickstart", "methods/fedmbo"} <= shipped_configs().keys()
 
 
@@ -166,3 +171,12 @@ def test_the_catalogue_lists_shipped_configs_and_sweeps(capsys: pytest.CaptureFi
     assert all(each["summary"] for each in found.values())
     assert main(["catalog", "quickstart"]) == 0
     assert "run it: fedmbo tune quickstart" in capsys.readouterr().out
+
+
+def test_modules_of_the_working_folder_can_be_named_in_a_config(tmp_path: Path) -> None:
+    (tmp_path / "my_models.py").write_text(
+        "from torch import nn\ndef wide(shape):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU())\n"
+    )
+    command = [str(Path(sys.executable).parent / "fedmbo"), "run", "problem.backbone=my_models:wide", "rounds=1"]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,9 @@
 """A run that is interrupted in the middle of something can be continued, and nothing else in the process suffers."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,12 +12,15 @@ from tasks import tiny_config
 from fedmbo_ray import Run, RunFailed
 from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.clock import ONE_THREAD
 from fedmbo_ray.runs.evaluation import Evaluation
-from fedmbo_ray.runs.folder import Record
-from fedmbo_ray.runs.loop import run
+from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.loop import in_process, run
 from fedmbo_ray.sweeps.folder import means
+from fedmbo_ray.sweeps.trial import records_of
 
 FIGURES = Evaluation.figures
 
@@ -87,6 +93,24 @@ def test_a_seed_that_fails_is_told_and_the_others_end_where_they_are() -> None:
         torch.set_num_threads(1)
 
 
+def test_a_trial_s_run_goes_on_in_a_newer_version_and_is_never_cleared_away(tmp_path: Path) -> None:
+    config, folder = tiny_config(record={"every": 2, "checkpoint_every": 2}), RunFolder(tmp_path / "seed_000")
+    [*_, last] = run(config)
+    with closing(run(config, folder)) as records:
+        assert [next(records)["round"] for _ in range(3)] == [0, 2, 4]
+    fields = read_yaml(folder.config_file)
+    del fields["record"]["loss_samples"], fields["clients"]["availability"]  # as if they were new
+    folder.describe(fields)
+    (folder.path / "mark").touch()
+    other = config.model_copy(update={"seed": 1})
+    with pytest.raises(RunFailed, match="must have the config of its trial, but these keys differ: seed; remove"):
+        next(records_of(other, folder, in_process))
+    assert folder.saved_round() == 4
+    [*_, continued] = records_of(config, folder, in_process)
+    assert (folder.path / "mark").exists()
+    assert continued["x_sha256"] == last["x_sha256"]
+
+
 def digest(config: RunConfig, task: Task) -> str:
     return [*run(config, task=task)][-1]["x_sha256"]
 
@@ -102,6 +126,36 @@ def test_bits_do_not_depend_on_the_threads_that_torch_has() -> None:
     finally:
         torch.set_num_threads(1)
     assert len(found) == 1
+
+
+def test_every_thread_computes_alone_and_gets_back_what_it_had() -> None:
+    """Torch keeps the number for each thread; a second one enters while the first is within, and leaves last."""
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(torch.get_num_threads).result() == 2
+            with ONE_THREAD:
+                other.submit(ONE_THREAD.__enter__).result()
+                assert [torch.get_num_threads(), other.submit(torch.get_num_threads).result()] == [1, 1]
+            assert torch.get_num_threads() == 2
+            with ONE_THREAD:
+                assert torch.get_num_threads() == 1
+            other.submit(ONE_THREAD.__exit__, None, None, None).result()
+            assert [torch.get_num_threads(), other.submit(torch.get_num_threads).result()] == [2, 2]
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_thread_that_begins_within_another_s_rounds_leaves_the_usual_number_alone() -> None:
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as later:
+            with ONE_THREAD:
+                other.submit(ONE_THREAD.__enter__).result()
+            other.submit(ONE_THREAD.__exit__, None, None, None).result()
+            assert later.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_means_of_seeds_that_a_budget_ends_in_different_rounds_end_with_their_ends() -> None:

@@ -61,7 +61,7 @@ def here(tmp_path: Path) -> Path:
 def test_what_can_not_be_loaded_is_said_in_one_line(here: Path, folder: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(here / folder)
-    expected = f"load needs the folder of a run, a sweep or a study, but {here / folder} {said.format(here=here)}"
+    expected = f"this needs the folder of a run, a sweep or a study, but {here / folder} {said.format(here=here)}"
     assert str(caught.value) == expected
 
 

@@ -94,7 +94,7 @@ def test_the_command_does_it_and_says_why_not(tmp_path: Path) -> None:
     for word, line in (
         ("rounds=4", "error: rounds: must be more than what the run has already used, 6, but got 4"),
         ("budget.communications=3", "error: budget.communications: must be more than what the run has already used"),
-        ("seed=1", "error: --resume must keep the run's config, but these keys differ: seed; only"),
+        ("seed=1", "error: resume must keep the run's config, but these keys differ: seed; only"),
     ):
         code, _, err = command(word, "--resume", "--out", str(tmp_path / "grown"))
         assert code == 2

@@ -29,6 +29,8 @@ def test_the_quadratic_reports_its_exact_hypergradient(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_passed_over(reference: dict, tmp_path: Path) -> None:
     out = tmp_path / "run"
     last_record(*QUICK, "--out", str(out))
+    records = (out / "records.jsonl").read_text().splitlines(keepends=True)
+    (out / "records.jsonl").write_text("".join(records[:-1]))  # as if it had been killed before its last record
     newest = max((out / "checkpoints").glob("*.npz"))
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1  # one bit
@@ -38,6 +40,27 @@ def test_a_damaged_checkpoint_is_passed_over(reference: dict, tmp_path: Path) ->
     assert "passing over the damaged checkpoint" in err
     assert code == 0
     assert bits(json.loads(text)) == bits(reference)
+
+
+def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
+    out = tmp_path / "two words"
+    record = last_record(*QUICK, "--out", str(out))
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != ".lock"}
+    code, text, err = run("--out", str(out), "--resume", "--json")
+    assert (code, json.loads(text)) == (0, record)
+    assert "finished before; for more rounds: --resume rounds=60" in err
+    assert f"plot: fedmbo plot '{out}'" in err
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_longer_run_shows_its_own_rounds_alone(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    last_record(*QUICK, "--out", str(out))
+    code, _, err = run("--out", str(out), "--resume", "rounds=40")
+    assert code == 0
+    shown = [line for line in err.splitlines() if line.startswith("round ")]
+    assert shown[0].startswith("round 30/40")
+    assert shown[-1].startswith("round 40/40")
 
 
 def test_a_damaged_record_file_is_left_alone(tmp_path: Path) -> None:
@@ -57,7 +80,7 @@ def test_resume_must_keep_the_config(tmp_path: Path) -> None:
     last_record(*QUICK, "--out", str(out))
     code, _, err = run("--out", str(out), "--resume", "seed=1", "clients.backend=ray")
     assert code == 2
-    assert "--resume must keep the run's config, but these keys differ: seed; only clients.backend" in err
+    assert "resume must keep the run's config, but these keys differ: seed; only clients.backend" in err
 
 
 def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
@@ -79,8 +102,8 @@ def test_divergence_ends_the_run_with_a_status(tmp_path: Path) -> None:
         (["nowhere.yaml"], "error: can't read nowhere.yaml: No such file or directory"),
         (["clients.num_clients=2000"], "error: data.partition: `rows of a label >= clients that own it` must hold"),
         (["a.yaml", "b.yaml"], "error: one config file at most, but got a.yaml, b.yaml"),
-        (["--out", "/proc/none"], "error: --out must be a folder to write to, but /proc/none"),
-        (["--resume", "--out", "nowhere"], "error: --resume needs a folder with a run, but nowhere has no config.yaml"),
+        (["--out", "/proc/none"], "error: out must be a folder to write to, but /proc/none"),
+        (["--resume", "--out", "nowhere"], "error: resume needs a folder with a run, but nowhere has no config.yaml"),
         (
             ["clients.backend=ray", "clients.gpus_per_actor=3"],
             "error: clients.actors: 2 actors of 1 CPU and 3 GPU must fit",

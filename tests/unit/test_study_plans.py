@@ -27,7 +27,7 @@ def test_every_sweep_of_a_study_has_every_scale(scale: str, tmp_path: Path) -> N
         (["lineer_speedup"], "unknown study 'lineer_speedup'; did you mean 'linear_speedup'?"),
         (
             ["theory", "--only", "innner"],
-            "--only must name sweeps of the study theory, but got 'innner'; did you mean 'inner'?",
+            "only must name sweeps of the study theory, but got 'innner'; did you mean 'inner'?",
         ),
         (["theory", "clients.cohort_sice=3"], "clients: unknown key 'cohort_sice'; did you mean 'cohort_size'?"),
         (["theory", "clients", "--out", "x"], "--out is for one study, but got theory, clients"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small_sweeps import CONFIGS, SMALL, sweep_of
+from small_sweeps import CONFIGS, SMALL, by_hand, sweep_of
 
 from fedmbo_ray.cli import tune
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
@@ -41,10 +41,25 @@ def test_a_trial_has_diverged_when_all_its_seeds_have_ended(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.rglob("*.yaml")), ids=lambda file: file.stem)
 def test_every_shipped_sweep_can_be_shown(file: Path, capsys: pytest.CaptureFixture[str], mnist: None) -> None:
-    assert tune.main([str(file), "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "a trial asks for" in said
-    assert ("can never run it" in said) == (file.stem == "gpu")
+    assert tune.main([str(file), "--dry-run"]) == (2 if file.stem == "gpu" else 0)
+    out, err = capsys.readouterr()
+    assert "a trial asks for" in out
+    assert ("the cluster can run it" in out) == (file.stem != "gpu")
+    assert ("error: the cluster can never run it" in err) == (file.stem == "gpu")
+
+
+def test_a_sweep_to_be_continued_is_shown_as_its_folder_has_it(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    by_hand(tmp_path / "a", "algorithm.step_size={grid: [0.01, 0.02, 0.03]}", "rounds=2")
+    file = str(CONFIGS / "quadratic.yaml")
+    assert tune.main(["--dry-run", "--resume", "--out", "a"]) == 0
+    assert "3 trials of 2 rounds each, at most; 3 have ended already" in capsys.readouterr().out
+    assert tune.main([file, "--dry-run", "--out", "a"]) == 2
+    assert "a already holds a sweep" in capsys.readouterr().err
+    assert tune.main([file, "--dry-run", "--resume"]) == 2
+    assert "resume found no sweep of 'quadratic'" in capsys.readouterr().err
+    assert tune.main([file, "--dry-run", "--out", "b"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +74,7 @@ def test_every_shipped_sweep_can_be_shown(file: Path, capsys: pytest.CaptureFixt
             "asks for 1 CPU and 0.5 fast, which must fit the cluster, but it has",
         ),
         ([SMALL[0], "tune.resources={CPU: 1}"], "tune.resources: CPU and GPU must be asked for by cpus_per_trial"),
-        ([SMALL[0], "--resume"], "--resume found no sweep of 'quickstart'"),
+        ([SMALL[0], "--resume"], "resume found no sweep of 'quickstart'"),
         ([SMALL[0], "--resume", "--out", "nowhere"], "has no sweep.yaml"),
     ],
 )

@@ -14,7 +14,7 @@ from ray import ObjectRef, cloudpickle
 from ray.actor import ActorHandle
 from torch import Tensor
 
-from fedmbo_ray.backends.ray.messages import Arrays, Connection
+from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors, packed, shares, unpacked
 from fedmbo_ray.core.sampling import Stacks, sampled
 from fedmbo_ray.data.batches import ClientData
@@ -43,6 +43,7 @@ class Computer:
             return Reply((), traceback.format_exc()), []
 
     def _parts(self, request: Request, arrays: Iterator[Any]) -> Iterator[Part[Array]]:
+        self.vectors.make_room(request.kinds)
         shared = tuple(self._shared(kind, arrays) for kind in request.kinds)
         kernel, *rest = unpickled(request.spec)
         job = Job(kernel, shared, *rest)
@@ -55,7 +56,7 @@ class Computer:
 
     def _shared(self, kind: int | None, arrays: Iterator[Array]) -> Tensor:
         if kind is not None and kind > 0:
-            return self.vectors.kept[kind]
+            return self.vectors.use(kind)
         tensor = torch.from_numpy(next(arrays)).to(self.device)
         if kind is not None:
             self.vectors.add(-kind, tensor)
@@ -97,7 +98,8 @@ class ClientActor:
     def serve(self, path: str) -> None:
         """Answer requests over the socket at `path` until the driver hangs up."""
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        end.connect(path)
+        with short_enough(path) as address:
+            end.connect(address)
         connection = Connection[Request](end)
         while True:
             try:
@@ -116,8 +118,8 @@ class ClientActor:
 
         Vectors with a new version come out of the object store; to one who leads, also as references to pass on.
         """
-        for version, ref in zip(request.new_versions(), refs, strict=False):
-            self.refs.add(version, ref)
+        if refs or self.refs.kept:
+            self._keep(request.kinds, iter(refs))
         small, blocks = inline[: request.kinds.count(None)], inline[request.kinds.count(None) :]
         own, *others = shares(request, blocks, [1, *(member.weight for member in self.members)])
         asked = [
@@ -141,9 +143,18 @@ class ClientActor:
                 joined.add(part)
         return packed(joined, tuple(lost))
 
+    def _keep(self, kinds: tuple[int | None, ...], refs: Iterator[ObjectRef]) -> None:
+        """Of the vectors that this actor has, the references, too."""
+        self.refs.make_room(kinds)
+        for kind in kinds:
+            if kind is not None and kind > 0:
+                self.refs.use(kind)
+            elif kind is not None:
+                self.refs.add(-kind, next(refs))
+
     def _ask(self, member: Member, small: Arrays, request: Request, blocks: Arrays) -> ObjectRef:
         told = self.told[member.number]
-        request = request._replace(kinds=tuple(told.kind(kind and abs(kind)) for kind in request.kinds))
+        request = request._replace(kinds=told.kinds([kind and abs(kind) for kind in request.kinds]))
         refs = [self.refs.kept[version] for version in request.new_versions()]
         return member.actor.compute.remote(request, [*small, *blocks], refs if member.weight > 1 else [], *refs)
 

@@ -16,7 +16,8 @@ import pickle
 import socket
 import struct
 import tempfile
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -25,11 +26,25 @@ import numpy as np
 from fedmbo_ray.federation.reduction import Array
 
 LARGE = 32_768  # bytes from which an array goes through memory
+LONGEST_PATH = 103  # bytes in the address of a Unix socket; Linux takes four more
 _ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
 Arrays = list[Array]
 Layout = tuple[tuple[np.dtype[np.generic], tuple[int, ...]], ...]  # dtype and shape of each array
 Head = TypeVar("Head")  # what the other side says
+
+
+@contextmanager
+def short_enough(path: str) -> Iterator[str]:
+    """Within it, another way to say a socket's path if the path is too long for one (a long $TMPDIR)."""
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
 
 
 @lru_cache(maxsize=256)

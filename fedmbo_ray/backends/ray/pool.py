@@ -17,12 +17,12 @@ from fedmbo_ray.backends.ray.client_actor import ClientActor, Member
 from fedmbo_ray.backends.ray.hierarchy import FAN_OUT, members, weight
 from fedmbo_ray.backends.ray.messages import LARGE, Arrays
 from fedmbo_ray.backends.ray.placement import Resources, capacity, cluster_nodes, total
-from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, Reply, unpacked
+from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, KeptVectors, Reply, unpacked
 from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, SharedArray, SocketLink
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.sampling import Stacks
 from fedmbo_ray.data.batches import ClientData
-from fedmbo_ray.federation.execution import Block, Job
+from fedmbo_ray.federation.execution import Block, Job, Seconds
 from fedmbo_ray.federation.reduction import Array, Joined, Part
 from fedmbo_ray.federation.sent import VersionNumbers
 from fedmbo_ray.problems.base import Problem
@@ -39,7 +39,7 @@ class RayActors:
     Where room has been reserved for them, `places` are its scheduling strategies, one for each actor.
     """
 
-    away = 0.0
+    away = Seconds()
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RayActors:
         near = set(nodes) == {here}
         if near and places is None:  # a replacement must be as near
             self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * actors
-        self.near, self.store = near, dict[int, ObjectRef]()
+        self.near, self.store = near, KeptVectors[ObjectRef]()
         self.led = dict[int, list[int]]() if near else members(nodes, fan_out)
         self.leader = {member: leader for leader, each in self.led.items() for member in each}
         self.starting: dict[int, ObjectRef] = {}  # those of the led that are on their way
@@ -113,6 +113,7 @@ class RayActors:
 
     def _run(self, job: Job, blocks: list[Block], busy: dict[int, tuple[int, ...]]) -> Part[Tensor]:
         spec = self._spec(job)
+        self.versions.make_room(len(job.shared))
         shared = [SharedArray(part.numpy(), self._version(part)) for part in job.shared]
         joined = Joined[Array](len(blocks))
         waiting, lost = deque(range(len(blocks))), Counter[int]()

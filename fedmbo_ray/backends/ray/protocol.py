@@ -1,7 +1,7 @@
 """What the driver asks of a client actor, what comes back, and how several share one request."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -34,24 +34,41 @@ class Request(NamedTuple):
 
 
 class KeptVectors(Generic[V]):
-    """The last few large vectors that an actor has received, by their version numbers."""
+    """The large vectors that were used last, by their version numbers: at least all of one job."""
 
     def __init__(self) -> None:
         self.kept: OrderedDict[int, V] = OrderedDict()
+        self.most = VERSIONS_KEPT
+
+    def make_room(self, kinds: Iterable[int | None]) -> None:
+        """Before a job: from now on, as many are kept as it has."""
+        self.most = max(self.most, sum(kind is not None for kind in kinds))
 
     def add(self, version: int, value: V) -> None:
         self.kept[version] = value
         self.kept.move_to_end(version)
-        while len(self.kept) > VERSIONS_KEPT:
+        while len(self.kept) > self.most:
             self.kept.popitem(last=False)
+
+    def use(self, version: int) -> V:
+        """One that is kept; it will be forgotten later than those that are not used."""
+        self.kept.move_to_end(version)
+        return self.kept[version]
 
 
 class SentVectors(KeptVectors[None]):
     """Which of the vectors that were sent to an actor it still has: both sides forget the same ones."""
 
-    def kind(self, version: int | None) -> int | None:
-        """What a request to the other side says of a vector, which from then on has it."""
-        if version is None or version in self.kept:
+    def kinds(self, versions: list[int | None]) -> tuple[int | None, ...]:
+        """What a request to the other side says of its vectors, which from then on has them."""
+        self.make_room(versions)
+        return tuple([self._kind(version) for version in versions])
+
+    def _kind(self, version: int | None) -> int | None:
+        if version is None:
+            return None
+        if version in self.kept:
+            self.use(version)
             return version
         self.add(version, None)
         return -version

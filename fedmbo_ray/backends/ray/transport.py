@@ -12,8 +12,8 @@ import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
 
-from fedmbo_ray.backends.ray.messages import Arrays, Connection
-from fedmbo_ray.backends.ray.protocol import GONE, VERSIONS_KEPT, Reply, Request, SentVectors
+from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
+from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors
 from fedmbo_ray.federation.execution import Block
 from fedmbo_ray.federation.reduction import Array
 
@@ -76,7 +76,8 @@ class SocketLink:
         self.folder = tempfile.TemporaryDirectory(prefix="fedmbo-")
         path = str(Path(self.folder.name) / "socket")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
+        with short_enough(path) as address:
+            listener.bind(address)
         listener.listen(1)
         listener.setblocking(False)
         self.serving = actor.serve.remote(path)
@@ -98,7 +99,7 @@ class SocketLink:
 
     def send(self, assignment: Assignment, shared: list[SharedArray]) -> None:
         assert self.connection is not None
-        kinds = tuple(self.sent.kind(version) for _, version in shared)
+        kinds = self.sent.kinds([version for _, version in shared])
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
         try:
             self.connection.send(assignment.request(kinds), fresh + assignment.arrays())
@@ -135,7 +136,7 @@ class SocketLink:
 class CallLink:
     """Ordinary actor calls; a vector with a version is put into the object store once, and sent to an actor once."""
 
-    def __init__(self, actor: ActorHandle, store: dict[int, ObjectRef], leads: bool = False) -> None:
+    def __init__(self, actor: ActorHandle, store: KeptVectors[ObjectRef], leads: bool = False) -> None:
         self.actor, self.store, self.leads = actor, store, leads
         self.pending = actor.node.remote()
         self.connected = False
@@ -147,7 +148,8 @@ class CallLink:
         self.connected = True
 
     def send(self, assignment: Assignment, shared: list[SharedArray]) -> None:
-        request = assignment.request(tuple(self.sent.kind(version) for _, version in shared))
+        request = assignment.request(self.sent.kinds([version for _, version in shared]))
+        self.store.make_room(request.kinds)
         small = [array for array, version in shared if version is None]
         fresh = [part.array for part, kind in zip(shared, request.kinds, strict=True) if kind is not None and kind < 0]
         refs = [self._stored(*each) for each in zip(fresh, request.new_versions(), strict=True)]
@@ -155,11 +157,9 @@ class CallLink:
         self.pending = self.actor.compute.remote(request, small + assignment.arrays(), passed_on, *refs)
 
     def _stored(self, array: Array, version: int) -> ObjectRef:
-        if version not in self.store:
-            self.store[version] = ray.put(array)
-            for old in sorted(self.store)[:-VERSIONS_KEPT]:
-                del self.store[old]
-        return self.store[version]
+        if version not in self.store.kept:
+            self.store.add(version, ray.put(array))
+        return self.store.use(version)
 
     def receive(self) -> tuple[Reply, Arrays]:
         with gone_if(*GONE):

@@ -13,7 +13,7 @@ from fedmbo_ray.data.batches import Draw, unstack
 from fedmbo_ray.federation.clients import Clients
 from fedmbo_ray.federation.rounds import Round
 from fedmbo_ray.methods.algorithms.point import NAMES, directions, moved, projected
-from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.base import Averaging, State
 from fedmbo_ray.methods.schedules import Constant, Decay, StepSize, momentum_weight
 from fedmbo_ray.problems.base import Problem
 from fedmbo_ray.problems.oracles import Pair, Vectors
@@ -75,7 +75,7 @@ def accelerated_steps(
 
 
 @settings
-class FedBiOAcc:
+class FedBiOAcc(Averaging):
     """FedBiO along STORM momenta of all three directions, with steps αη, βη, ρη; momenta are averaged, too.
 
     d ← G(new; ξ) + (1 − cη²)(d − G(old; ξ)), the same samples at both points; η decays like k^{-1/3}, and is constant

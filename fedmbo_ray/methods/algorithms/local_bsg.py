@@ -10,7 +10,7 @@ from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.core.settings import Count, NonNegative, settings
 from fedmbo_ray.federation.clients import Clients
 from fedmbo_ray.federation.rounds import Round
-from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.base import Averaging, State
 from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration, unmeasured
 from fedmbo_ray.methods.hypergradients.local_neumann import (
     LocalDraws,
@@ -75,7 +75,7 @@ def storm_steps(
 
 
 @settings
-class LocalBSGM:
+class LocalBSGM(Averaging):
     """Momentum on local hypergradients (u) and on ∇_y g_i (w); x, y, u, w are averaged over all clients every τ steps.
 
     The hypergradients are each client's own: biased where clients differ (see LFedNest). The first round has one

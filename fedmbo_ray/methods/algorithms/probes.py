@@ -8,7 +8,7 @@ from torch import Tensor
 from fedmbo_ray.core.cards import OURS, Card
 from fedmbo_ray.core.settings import settings
 from fedmbo_ray.federation.clients import Clients
-from fedmbo_ray.methods.base import State, kept_at_first
+from fedmbo_ray.methods.base import Reporting, State, kept_at_first
 from fedmbo_ray.methods.curvature import NeumannScale, PowerIteration, unmeasured
 from fedmbo_ray.methods.hypergradients import Hypergradient
 from fedmbo_ray.methods.hypergradients.phe import PHE
@@ -20,7 +20,7 @@ MOST_SHOWN = 16  # coordinates of a mean that are recorded one by one
 
 
 @settings
-class HypergradientDraws:
+class HypergradientDraws(Reporting):
     """h^k = hypergradient(x⁰, y⁰), in every round a fresh draw; neither x nor y moves.
 
     Records the mean of the draws so far (coordinate by coordinate where there are few) and their variance.
@@ -50,7 +50,7 @@ class HypergradientDraws:
 
 
 @settings
-class LowerDraws:
+class LowerDraws(Reporting):
     """lower(x⁰, y⁰) − y⁰, in every round a fresh draw; neither x nor y moves. Records the mean of its square.
 
     On the quadratic y⁰ is y*(x⁰), so that this is the error that one call of the solver makes.

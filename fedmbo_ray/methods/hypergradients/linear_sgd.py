@@ -9,13 +9,13 @@ from fedmbo_ray.core.cards import CODE, Card, Cost
 from fedmbo_ray.core.settings import Count, settings
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.federation.clients import Clients
-from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.base import Keeping, State
 from fedmbo_ray.methods.schedules import StepSize
 from fedmbo_ray.problems.oracles import grad_x_through, grad_y_through
 
 
 @settings
-class LinearSGD:
+class LinearSGD(Keeping):
     """h = mean_C[∇_x f_i − ∇²_xy g_i v] after Q steps v ← v − ρ mean_C[∇²_yy g_i v − ∇_y f_i] to v* = [∇²_yy g]⁻¹∇_y f.
 
     v is kept between rounds: as x and y move little, so does v*. A fresh cohort for each communication; no ℓ needed.

@@ -11,7 +11,7 @@ from fedmbo_ray.core.cards import CODE, Card, Cost
 from fedmbo_ray.core.settings import Count, settings
 from fedmbo_ray.data.batches import Draw, Samples, unstack
 from fedmbo_ray.federation.clients import Clients
-from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.base import Keeping, State
 from fedmbo_ray.methods.schedules import StepSize
 from fedmbo_ray.problems.base import Problem
 from fedmbo_ray.problems.oracles import grad_y_lower
@@ -28,7 +28,7 @@ def shifted_steps(
 
 
 @settings
-class ProxSkip:
+class ProxSkip(Keeping):
     """T steps y_i ← y_i − β(∇_y g_i − r_i); after each, with probability π, y_i ← ȳ and r_i ← r_i + (π/β)(ȳ − y_i).
 
     One coin for all clients, and always an average at the end: the upper level needs one y. The shifts r_i

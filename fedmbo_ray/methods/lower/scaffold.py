@@ -10,7 +10,7 @@ from fedmbo_ray.core.cards import RECONSTRUCTED, Card, Cost
 from fedmbo_ray.core.settings import Count, Positive, settings
 from fedmbo_ray.data.batches import Draw, Samples, unstack
 from fedmbo_ray.federation.clients import Clients
-from fedmbo_ray.methods.base import State
+from fedmbo_ray.methods.base import Keeping, State
 from fedmbo_ray.methods.schedules import StepSize
 from fedmbo_ray.problems.base import Problem
 from fedmbo_ray.problems.oracles import grad_y_lower
@@ -28,7 +28,7 @@ def corrected_steps(
 
 
 @settings
-class Scaffold:
+class Scaffold(Keeping):
     """y ← y + β_s mean_{i∈C}(y_i − y);  c ← c + (1/m) Σ_{i∈C}(c_i⁺ − c_i). One communication per step.
 
     The control variates c_i estimate ∇_y g_i (option II) and take the clients' drift out of FedAvg. They are

@@ -1,0 +1,56 @@
+"""Folders named by the time at which they were begun, each by one process alone."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+from fedmbo_ray.core.errors import ConfigError
+
+TIMED = re.compile(r"-?(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:-(\d+))?$")
+
+
+def new_timed(parent: Path, name: str = "") -> Path:
+    """A new folder `<name>-<time>`; another one of the same second is `<name>-<time>-2`, and so on."""
+    start = f"{name}-" * bool(name) + time.strftime("%Y-%m-%d_%H-%M-%S")
+    names = (start if number == 1 else f"{start}-{number}" for number in count(1))
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return next(parent / each for each in names if _made(parent / each))
+    except OSError as error:
+        raise ConfigError(f"--out must be a folder to write to, but {parent / start}: {error.strerror}") from None
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def untimed(name: str) -> str:
+    """A folder's name without the time."""
+    return TIMED.sub("", name)
+
+
+def newest_timed(parent: Path, name: str, has: str) -> Path | None:
+    """The last folder `<name>-<time>` that has a file of some name; None if there is none."""
+    found = [(match, path) for path in parent.glob("*") if (match := TIMED.search(path.name)) and (path / has).exists()]
+    own = [(match[1], int(match[2] or 1), path) for match, path in found if untimed(path.name) == name]
+    return max(own)[2] if own else None
+
+
+@contextmanager
+def gone_if_empty(folder: Path) -> Iterator[None]:
+    """If an error comes before anything is in a folder named by the time, it is removed."""
+    try:
+        yield
+    except BaseException:
+        if TIMED.search(folder.name):
+            with suppress(OSError):
+                folder.rmdir()
+                folder.parent.rmdir()
+        raise
