@@ -1,6 +1,7 @@
 """Private parts of torch and Ray that this package relies on; each has a test that fails when it moves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # whoever asks for these has imported the library already
@@ -23,6 +24,21 @@ class Autoscaling(Protocol):
 def writes(tensor: "Tensor") -> int:
     """How many times a tensor, or another view of its memory, has been written to in place."""
     return tensor._version
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """In this context, torch computes attention by plain products, which can be vmapped and differentiated twice."""
+    from torch.backends import cuda  # where the switch is, also for CPUs
+
+    before = cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled()
+    cuda.enable_flash_sdp(False)
+    cuda.enable_mem_efficient_sdp(False)
+    try:
+        yield
+    finally:
+        cuda.enable_flash_sdp(before[0])
+        cuda.enable_mem_efficient_sdp(before[1])
 
 
 def autoscaling() -> Autoscaling | None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from fedmbo_ray.core.compat import plain_attention
+
 
 class FlatModule:
     """A module whose parameters are an argument, x.
@@ -30,7 +32,8 @@ class FlatModule:
     def __call__(self, x: Tensor, inputs: Tensor) -> Tensor:
         self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
         try:
-            return self.module(inputs)
+            with plain_attention():
+                return self.module(inputs)
         finally:
             self._place(self.own)
 
@@ -39,7 +42,8 @@ class FlatModule:
         """The module, whose parameters are parts of x meanwhile."""
         self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
         try:
-            yield self.module
+            with plain_attention():
+                yield self.module
         finally:
             self._place(self.own)
 

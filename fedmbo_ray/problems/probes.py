@@ -11,13 +11,12 @@ from fedmbo_ray.core.errors import ConfigError, first_line
 from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.data.array_clients import ArrayClients
 from fedmbo_ray.data.batches import Batch, Draw
-from fedmbo_ray.problems.oracles import hessian_yy
 
 if TYPE_CHECKING:
     from fedmbo_ray.problems.two_losses import ModuleLoss, TwoLossesProblem
 
 TOLERANCE = 1e-3  # relative; sums of float32 in another order differ by less, batch statistics by more
-STEPS = 30  # of power iteration
+KRYLOV = 80  # directions in which curvature is looked for, at most
 console = Console(stderr=True, soft_wrap=True)
 
 
@@ -80,25 +79,25 @@ def warn_unless_convex(problem: "TwoLossesProblem", name: str, clients: ArrayCli
 
 
 def curvatures(problem: "TwoLossesProblem", clients: ArrayClients) -> tuple[float, float]:
-    """Estimates of the smallest and the largest eigenvalue of ∇²_yy g on a batch of one client, by power iteration."""
+    """The smallest and the largest eigenvalue of ∇²_yy g on a batch of one client; estimates if y is long."""
     x, y = problem.init(stream(0, "probe"))
-    batch = _samples(clients, "train", 64)
-    v = torch.from_numpy(stream(0, "direction").standard_normal(len(y))).to(y.dtype)
-
-    def extreme(shift: float) -> float:
-        u, value = v / v.norm(), 0.0
-        for _ in range(STEPS):
-            product = hessian_yy(problem, batch, x, y, u)
-            value = float(u @ product)
-            u = product - shift * u
-            norm = float(u.norm())
-            if norm == 0.0:
-                break
-            u = u / norm
-        return value
-
-    largest = extreme(0.0)
-    return (extreme(largest), largest) if largest > 0 else (largest, abs(largest))
+    batch, size = _samples(clients, "train", 64), min(len(y), KRYLOV)
+    start = torch.from_numpy(stream(0, "direction").standard_normal(len(y))).to(y.dtype)
+    basis, projected = torch.zeros(size, len(y), dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
+    u = start.double() / start.double().norm()
+    (slope,) = torch.autograd.grad(problem.lower(x, y.requires_grad_(), batch), y, create_graph=True)
+    for k in range(size):  # Lanczos, with every vector made orthogonal to all before it
+        basis[k] = u
+        product = torch.autograd.grad(slope, y, u.to(y.dtype), retain_graph=True)[0].double()
+        projected[k, : k + 1] = projected[: k + 1, k] = basis[: k + 1] @ product
+        for _ in range(2):
+            product = product - basis[: k + 1].T @ (basis[: k + 1] @ product)
+        if float(product.norm()) <= 1e-10 * float(projected[k, k].abs() + 1e-30):
+            projected = projected[: k + 1, : k + 1]
+            break
+        u = product / product.norm()
+    values = torch.linalg.eigvalsh(projected)
+    return float(values[0]), float(values[-1])
 
 
 def _samples(clients: ArrayClients, split: str, size: int) -> Batch:

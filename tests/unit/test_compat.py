@@ -3,7 +3,7 @@
 import torch
 
 from fedmbo_ray.backends.ray.placement import HEAD, within_reach
-from fedmbo_ray.core.compat import writes
+from fedmbo_ray.core.compat import plain_attention, writes
 
 
 def test_torch_counts_what_is_written_to_a_tensor() -> None:
@@ -15,6 +15,21 @@ def test_torch_counts_what_is_written_to_a_tensor() -> None:
     tensor.view(2, 2)[0] = 3
     tensor.detach().mul_(2)
     assert writes(tensor) == before + 3
+
+
+def test_attention_can_be_vmapped_and_differentiated_twice() -> None:
+    def squared(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x).square().sum()
+
+    x = torch.randn(3, 1, 4, 2, dtype=torch.float64)
+    before = torch.backends.cuda.flash_sdp_enabled()
+    with plain_attention():
+        second = torch.func.vmap(torch.func.hessian(squared))(x)
+    assert torch.backends.cuda.flash_sdp_enabled() == before
+    v = torch.randn_like(x[0])
+    slopes = [torch.func.grad(squared)(x[0] + sign * 1e-5 * v) for sign in (1, -1)]
+    product = torch.tensordot(second[0], v, dims=3)
+    assert torch.allclose(product, (slopes[0] - slopes[1]) / 2e-5, rtol=1e-5, atol=1e-6)
 
 
 def test_ray_describes_what_an_autoscaler_may_start() -> None:
