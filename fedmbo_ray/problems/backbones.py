@@ -36,7 +36,17 @@ def cnn(input_shape: Shape, width: int = 16) -> nn.Module:
     )
 
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn}
+def words(input_shape: Shape, vocabulary: int = 2002, embedding: int = 16, width: int = 64) -> nn.Module:
+    """For tokens 0, …, vocabulary − 1: a vector for each, all of them side by side, then one layer as in `mlp`."""
+    return nn.Sequential(
+        nn.Embedding(vocabulary, embedding),
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape) * embedding, width),
+        nn.ReLU(),
+    )
+
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "words": words}
 
 
 def name_and_parameters(backbone: object) -> Spec:
@@ -67,10 +77,10 @@ def make_backbone(spec: Spec, input_shape: Shape) -> nn.Module:
     return backbone
 
 
-def try_backbone(name: str, backbone: nn.Module, input_shape: Shape) -> int:
+def try_backbone(name: str, backbone: nn.Module, input_shape: Shape, vocabulary: int = 0) -> int:
     """How many features a backbone gives for one input; raises a ValueError if clients can't compute with it.
 
-    It is tried out on random inputs, in the mode that it comes in.
+    It is tried out on random inputs, tokens if there is a vocabulary, in the mode that it comes in.
     """
     if any(True for _ in backbone.buffers()):
         raise ValueError(
@@ -79,6 +89,9 @@ def try_backbone(name: str, backbone: nn.Module, input_shape: Shape) -> int:
         )
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(6, *input_shape, generator=generator)
+    if vocabulary:
+        inputs = torch.randint(vocabulary, inputs.shape, generator=generator)
+        inputs[0] = vocabulary - 1  # must have a place, too
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         num_features = count_features(backbone, inputs[:2])
         require_function_of_one_sample(name, backbone, inputs, generator)

@@ -47,7 +47,7 @@ class HyperRepresentation:
         factory = partial(make_backbone, self.backbone, shape)
         with torch.random.fork_rng(devices=[]):
             backbone = factory()
-        num_features = try_backbone(self.backbone["name"], backbone, shape)
+        num_features = try_backbone(self.backbone["name"], backbone, shape, data.vocabulary)
         problem = HyperRepresentationProblem(
             factory, backbone, shape, num_features, data.num_classes, self.regularization, dtype
         )

