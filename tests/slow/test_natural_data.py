@@ -73,7 +73,7 @@ def test_marks_are_predicted_better_than_by_their_mean(name: str) -> None:
     words = ["problem={name: 'marks:ridge', width: 16}", f"data={{name: {name}, partition: natural}}", "rounds=200"]
     words += [f"clients={{num_clients: {data.num_clients}, cohort_size: 10}}", "record.every=1000"]
     *_, record = run(read_config(None, [*words, "algorithm.lower.step_size=0.02", "algorithm.step_size=0.01"]))
-    assert record["test_rmse"] ** 2 <= 0.65 * data.test_targets.var()
+    assert record["test_r2"] >= 0.35
 
 
 def test_the_groups_of_adult_are_the_sexes() -> None:
