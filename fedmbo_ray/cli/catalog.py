@@ -1,4 +1,4 @@
-"""fedmbo catalog: every problem, partition, solver, estimator and method that a config can name."""
+"""fedmbo catalog: every problem, data set, partition, solver, estimator and method that a config can name."""
 
 import json
 import os
@@ -47,6 +47,7 @@ def tables(found: "list[Entry]", width: int) -> list[Table]:
         columns = (*costs, "clients", "non-iid") if any(each.communications for each in rows) else ("what it is",)
         columns += ("paper",) if width >= NARROW and any(each.paper for each in rows) else ()
         columns += ("status",) if any(each.status for each in rows) else ()
+        columns += ("source", "licence") if width >= NARROW and any(each.source for each in rows) else ()
         table = Table(title=kind, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("name", no_wrap=True)
         for column in columns:
@@ -72,6 +73,8 @@ def facts(each: "Entry") -> dict[str, str]:
         "what it is": each.summary,
         "paper": each.paper or "",
         "status": each.status or "",
+        "source": each.source or "",
+        "licence": each.licence or "",
     }
 
 
@@ -81,6 +84,7 @@ def details(each: "Entry") -> str:
     lines += [each.description, ""] if each.description else []
     lines += [f"paper: {each.paper}"] if each.paper else []
     lines += [f"status: {STATUS.get(each.status, each.status)}"] if each.status else []
+    lines += [f"source: {each.source}", f"licence: {each.licence}"] if each.source else []
     known = facts(each)
     lines += [f"{column}: {known[column]}" for column in (*COSTS, "clients", "non-iid") if known[column]]
     lines += [f"assumes: {each.assumes}"] if each.assumes else []
@@ -116,14 +120,14 @@ def main(words: list[str] | None = None) -> int:
 
     def work() -> int:
         args = parser.parse_args(sys.argv[1:] if words is None else words)
-        from fedmbo_ray.cli.entries import KINDS, SHIPPED_KINDS, chosen  # torch takes seconds to import
+        from fedmbo_ray.cli.entries import DATA, KINDS, SHIPPED_KINDS, chosen  # torch takes seconds to import
 
         found = chosen(args.names)
         try:
             if args.json:
                 print(json.dumps([each._asdict() for each in found], indent=1))
             else:
-                show(found, any(name not in (*KINDS, *SHIPPED_KINDS) for name in args.names))
+                show(found, any(name not in (*KINDS, DATA, *SHIPPED_KINDS) for name in args.names))
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # numpy and torch, which --help does not need
 PICTURES = ("png", "svg", "pdf")
 SHOWN = 10  # clients whose labels are shown one by one
 WIDTH = 50  # of the longest bar
+WIDE = 140  # columns from which the table of data sets has room for licences and sources
 COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan", "bright_blue", "bright_red", "bright_green", "white")
 
 HELP = """
@@ -49,21 +50,20 @@ def parse(words: list[str] | None) -> argparse.Namespace:
 def show_data_sets() -> None:
     from fedmbo_ray.data.datasets import ABOUT, data_root
 
+    console = terminal()
+    origin = ("licence", "source") if console.width >= WIDE else ()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "train", "test", "shape", "classes", "where"):
-        table.add_column(column, justify="right" if column in ("train", "test", "classes") else "left", overflow="fold")
+    for column in ("name", "train", "test", "shape", "classes", "clients", *origin, "where"):
+        number = column in ("train", "test", "classes", "clients")
+        table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=column == "name")
     for name, about in ABOUT.items():
-        folder = data_root() / name
-        where = (
-            "embedded"
-            if not about.files
-            else str(folder)
-            if about.kept(folder)
-            else f"not downloaded (fedmbo data fetch {name})"
-        )
+        kept = "downloaded" if about.kept(data_root() / name) else f"not downloaded (fedmbo data fetch {name})"
         shape = "×".join(map(str, about.shape))
-        table.add_row(name, str(about.train), str(about.test), shape, str(about.classes), escape(where))
-    terminal().print(table)
+        numbers = (str(about.train), str(about.test), shape, str(about.classes or "–"), str(about.clients or "–"))
+        told = (about.licence, about.source) if origin else ()
+        table.add_row(name, *numbers, *map(escape, told), kept if about.files else "embedded")
+    console.print(table)
+    console.print(f"downloaded to {escape(str(data_root()))}", highlight=False, soft_wrap=True)
 
 
 def fetch(names: list[str]) -> None:
@@ -81,14 +81,16 @@ def fetch(names: list[str]) -> None:
 
 def show_spread(words: list[str], picture: Path | None) -> None:
     from fedmbo_ray.cli.spread import spread_of
-    from fedmbo_ray.data.datasets import DATASETS
+    from fedmbo_ray.data.datasets import ABOUT, DATASETS
 
     overrides = [word for word in words if is_override(word)]
     names = [word for word in words if not is_override(word)]
     if len(names) > 1:
         raise ConfigError(f"one config or data set at most, but got {', '.join(names)}")
     if names and names[0] in DATASETS and not is_config(names[0]):
-        names, overrides = [], [f"data.name={names[0]}", *overrides]
+        clients = ABOUT[names[0]].clients
+        own = ["data.partition=natural", f"clients.num_clients={clients}"] if clients else []
+        names, overrides = [], [f"data.name={names[0]}", *own, *overrides]
     spread = spread_of(find_config(names[0]) if names else None, overrides)
     console = terminal()
     console.print(f"{escape(spread.title)}\n", highlight=False)

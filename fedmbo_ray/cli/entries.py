@@ -11,6 +11,7 @@ from fedmbo_ray.core.components import component_of
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.core.registry import Registry
 from fedmbo_ray.core.settings import checked_fields
+from fedmbo_ray.data.datasets import ABOUT, DATASETS, known, plugins
 from fedmbo_ray.data.partitions import PARTITIONS
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.curvature import SMOOTHNESS
@@ -31,6 +32,7 @@ KINDS: dict[str, Registry] = {
     "algorithm.step_size": SCHEDULES,
     "algorithm.smoothness": SMOOTHNESS,
 }
+DATA = "data"  # data.name in a config
 SHIPPED_KINDS = ("configs", "sweeps")  # shown only on request
 
 
@@ -51,10 +53,29 @@ class Entry(NamedTuple):
     participation: str | None = None
     heterogeneity: str | None = None
     assumes: str | None = None
+    licence: str | None = None
+    source: str | None = None
 
 
 def entries() -> list[Entry]:
-    return [entry(kind, name) for kind, registry in KINDS.items() for name in registry]
+    components = [entry(kind, name) for kind, registry in KINDS.items() for name in registry]
+    return components + [data_set(name) if name in DATASETS else foreign_data_set(name) for name in known()]
+
+
+def data_set(name: str) -> Entry:
+    """One of this package."""
+    said, about = inspect.getdoc(DATASETS[name]) or "", ABOUT[name]
+    owners = f"{about.clients} clients own the rows" if about.clients else "the rows belong to nobody"
+    description = f"{said}\n\n{about.train} rows to learn from, {about.test} to test on; {owners}"
+    summary = said.split("\n\n")[0].replace("\n", " ")
+    return Entry(DATA, name, summary, description, "fedmbo_ray", {}, licence=about.licence, source=about.source)
+
+
+def foreign_data_set(name: str) -> Entry:
+    """One of another package, whose function is not imported to say more."""
+    point = plugins()[name]
+    said = f"the function {point.value}"
+    return Entry(DATA, name, said, said, point.dist.name if point.dist is not None else "", {})
 
 
 def entry(kind: str, name: str) -> Entry:
@@ -116,8 +137,8 @@ def chosen(names: list[str]) -> list[Entry]:
     if not names:
         return entries()
     everything = entries() + shipped()
-    known = [*sorted({each.name for each in everything}), *KINDS, *SHIPPED_KINDS]
+    words = [*sorted({each.name for each in everything}), *KINDS, DATA, *SHIPPED_KINDS]
     for name in names:
-        if name not in known:
-            raise ConfigError(f"nothing is called {name!r}; {choices(name, known)}")
+        if name not in words:
+            raise ConfigError(f"nothing is called {name!r}; {choices(name, words)}")
     return [each for each in everything if each.name in names or each.kind in names]

@@ -20,7 +20,7 @@ class Spread(NamedTuple):
     title: str
     train: list[int]
     validation: list[int]
-    labels: list[list[int]]
+    labels: list[list[int]]  # one column with all rows if the targets are numbers
 
     @property
     def classes(self) -> int:
@@ -42,10 +42,11 @@ def spread_of(file: Path | None, overrides: list[str]) -> Spread:
         )
     federated = federate(config.data, config.seed, config.clients.num_clients)
     targets, splits = federated.clients.targets, federated.clients.splits
-    m, classes = config.clients.num_clients, federated.num_classes
+    m, classes = config.clients.num_clients, max(federated.num_classes, 1)
+    labels = targets.astype(np.int64) if federated.num_classes else np.zeros(len(targets), dtype=np.int64)
     counts = np.zeros((m, classes), dtype=np.int64)
     for rows in splits.values():
-        np.add.at(counts, (np.repeat(np.arange(m), rows.size), targets[rows.order].astype(np.int64)), 1)
+        np.add.at(counts, (np.repeat(np.arange(m), rows.size), labels[rows.order]), 1)
     partition = config.resolved()["data"]["partition"]
     settings = ", ".join(f"{key} {value}" for key, value in partition.items() if key != "name")
     title = f"{config.data.name}, {partition['name']}{f' ({settings})' if settings else ''}, {m} clients"

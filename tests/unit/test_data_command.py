@@ -37,7 +37,19 @@ def test_the_list_says_where_each_is(
     assert "1437" in lines["digits"]
     assert "embedded" in lines["digits"]
     assert "not downloaded (fedmbo data fetch mnist)" in lines["mnist"]
-    assert str(tmp_path) in lines["cifar10"]
+    assert lines["cifar10"].rstrip().endswith(" downloaded")
+    assert str(tmp_path) in lines["downloaded"]
+    assert all(about.licence.split()[0] in lines[name] and about.source for name, about in ABOUT.items())
+    assert "131" in lines["chem97"]
+
+
+def test_a_narrow_terminal_shows_where_each_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main([]) == 0
+    assert "licence" not in capsys.readouterr().out
 
 
 def test_every_row_of_the_data_is_some_clients() -> None:
