@@ -128,13 +128,10 @@ def squared_gaps(losses: Tensor, weights: Tensor, groups: Tensor, num_groups: in
     member = (groups.unsqueeze(-1) == torch.arange(num_groups, device=groups.device)) * weights.unsqueeze(-1)
     size = member.sum(-2)
     means = (losses.unsqueeze(-1) * member).sum(-2) / torch.where(size > 0, size, 1)
-    both = (
-        (size.unsqueeze(-1) > 0)
-        & (size.unsqueeze(-2) > 0)
-        & ~torch.eye(num_groups, dtype=torch.bool, device=groups.device)
-    )
+    there = (size > 0).to(losses.dtype)
+    both = there.unsqueeze(-1) * there.unsqueeze(-2)
     gaps = (means.unsqueeze(-1) - means.unsqueeze(-2)).square() * both
-    return gaps.sum((-1, -2)) / both.sum((-1, -2)).clamp(min=1)
+    return gaps.sum((-1, -2)) / (both.sum((-1, -2)) - there.sum(-1)).clamp(min=1)
 
 
 def odds_gap(predicted: Tensor, targets: Tensor, groups: Tensor, num_classes: int) -> float:

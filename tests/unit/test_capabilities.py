@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from tasks import ALGORITHM, federation, tiny_config, tiny_task
+from tasks import ALGORITHM, TINY_PROBLEMS, federation, tiny_config, tiny_task
 from torch import Tensor
 
 from fedmbo_ray.core.cards import card_of
