@@ -60,6 +60,7 @@ class DataConfig(Section):
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2  # fraction of each client's rows
     weights: Literal["equal", "by_size"] = "equal"  # how much a client counts: as in the paper, or by its rows
     label_noise: Probability = 0.0  # fraction of training labels replaced by others
+    imbalance: Annotated[float, Ge(1)] = 1.0  # thins classes to a long tail: rows of the first for one of the last
     root: Path | None = None  # where data sets are kept; by default $FEDMBO_DATA or the user's cache
 
     @model_validator(mode="after")

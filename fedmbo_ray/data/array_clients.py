@@ -97,7 +97,20 @@ class ArrayClients:
 
     @property
     def num_samples(self) -> int:
-        return sum(len(rows.order) for rows in self.splits.values())
+        return sum(len(rows.order) for rows in {id(rows): rows for rows in self.splits.values()}.values())
+
+    def row_weights(self, split: Split) -> NDArray[np.float64]:
+        """What each row counts in the mean over clients of their means over a split; 0 for rows outside it."""
+        rows, weights = self.splits[split], np.zeros(len(self.targets))
+        each = (1.0 if self.shares is None else self.shares) / (self.num_clients * rows.size)
+        weights[rows.order] = np.repeat(each, rows.size)
+        return weights
+
+    def with_one_split(self) -> "ArrayClients":
+        """All rows of a client are in both of its splits, for problems whose lower loss is minus the upper one."""
+        cuts = [np.split(rows.order, rows.start[1:]) for rows in self.splits.values()]
+        both = Rows.of([np.concatenate(parts) for parts in zip(*cuts, strict=True)])
+        return replace(self, splits=dict.fromkeys(self.splits, both))
 
     def astype(self, dtype: torch.dtype) -> "ArrayClients":
         """The same clients with samples of that dtype.

@@ -1,11 +1,11 @@
-"""Outer steps: one step of the server along a hypergradient, or FedNest's local steps."""
+"""Outer steps: one step of the server along a hypergradient, FedNest's local steps, or none."""
 
 from functools import partial
 from typing import Annotated, ClassVar, Protocol
 
 from torch import Tensor
 
-from fedmbo_ray.core.cards import CODE, PAPER, Card, Cost
+from fedmbo_ray.core.cards import CODE, PAPER, STANDARD, Card, Cost
 from fedmbo_ray.core.components import Component
 from fedmbo_ray.core.registry import Registry
 from fedmbo_ray.core.settings import Count, settings
@@ -60,6 +60,19 @@ class FedOut:
         return clients.mean(partial(corrected_x_steps, step_size=step_size), clients.sample(), x, y, h, draw=draw)
 
 
-OUTER = Registry("outer step", "outer", Outer, {"plain": Plain, "fedout": FedOut})
+@settings
+class Frozen:
+    """x stays as it is: an ablation, which shows what learning x does.
+
+    The hypergradient is computed all the same, so that a round costs what it costs with a plain step.
+    """
+
+    card: ClassVar[Card] = Card("ablation", STANDARD, Cost("0", "0", "0"), heterogeneity="no")
+
+    def step(self, clients: Clients, x: Tensor, y: Tensor, h: Tensor, step_size: float) -> Tensor:
+        return x
+
+
+OUTER = Registry("outer step", "outer", Outer, {"plain": Plain, "fedout": FedOut, "frozen": Frozen})
 
 OuterStep = Annotated[Outer, Component(OUTER)]

@@ -12,6 +12,7 @@ from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.data.array_clients import ArrayClients, Federated, Rows, Scaling
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.data.dataset import Dataset, Targets
+from fedmbo_ray.data.long_tail import thinned
 from fedmbo_ray.data.partitions import train_and_validation
 from fedmbo_ray.federation.availability import AlwaysAvailable
 from fedmbo_ray.federation.clients import Federation
@@ -66,9 +67,9 @@ def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
 
 
 def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
-    """The data set split over clients, its training labels corrupted as configured."""
+    """The data set split over clients, its classes thinned and its training labels corrupted as configured."""
     with at("data"):
-        dataset = config.load()
+        dataset = thinned(config.load(), config.imbalance, stream(seed, "imbalance"))
         train, validation = divide(config, dataset, seed, num_clients)
         targets, corrupted = with_noise(dataset, train.order, config.label_noise, stream(seed, "label noise"))
     clients = ArrayClients(

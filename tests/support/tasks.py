@@ -37,6 +37,30 @@ TINY_PROBLEMS: dict[str, dict[str, Any]] = {
         "problem": {"name": "hyper_cleaning", "dtype": "float64"},
         "data": {**DIGITS, "label_noise": 0.3},
     },
+    "ridge_head": {
+        "problem": {"name": "ridge_head", "backbone": {"name": "mlp", "width": 5}, "dtype": "float64"},
+        "data": {"name": "small_data:numbers", "partition": "iid"},
+    },
+    "loss_tuning": {
+        "problem": {"name": "loss_tuning", "dtype": "float64"},
+        "data": {"name": "digits", "partition": "iid", "imbalance": 10},
+    },
+    "regularization": {"problem": {"name": "regularization", "dtype": "float64"}, "data": DIGITS},
+    "regularization_per_class": {
+        "problem": {"name": "regularization", "per": "class", "dtype": "float64"},
+        "data": DIGITS,
+    },
+    "fair_reweighting": {
+        "problem": {"name": "fair_reweighting", "dtype": "float64"},
+        "data": {"name": "small_data:groups", "partition": "iid"},
+    },
+    "fair_reweighting_cells": {
+        "problem": {"name": "fair_reweighting", "cells": "groups_and_labels", "dtype": "float64"},
+        "data": {"name": "small_data:groups", "partition": "iid", "weights": "by_size"},
+    },
+    "robust_clients": {"problem": {"name": "robust_clients", "dtype": "float64"}, "data": DIGITS},
+    "auc": {"problem": {"name": "auc", "dtype": "float64"}, "data": DIGITS},
+    "risk_averse": {"problem": {"name": "risk_averse", "dtype": "float64"}, "data": DIGITS},
 }
 
 ALGORITHM: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from tasks import ALGORITHM, federation, tiny_config, tiny_task
+from tasks import ALGORITHM, TINY_PROBLEMS, federation, tiny_config, tiny_task
 from torch import Tensor
 
 from fedmbo_ray.core.cards import card_of
@@ -36,17 +36,17 @@ from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.loop import run
 
 
-@pytest.mark.parametrize("name", ["quadratic", "hyper_representation", "hyper_cleaning"])
+@pytest.mark.parametrize("name", TINY_PROBLEMS)
 def test_shipped_problems_can_do_what_they_declare(name: str) -> None:
     task = tiny_task(name)
     problem, declared = task.problem, capabilities(task.problem)
-    assert declared.layered == is_layered(problem) == (name != "quadratic")
-    assert declared.model == is_modelled(problem) == (name != "quadratic")
+    assert declared.layered == is_layered(problem) == name.startswith(("hyper", "ridge"))
+    assert declared.model == is_modelled(problem) == (not name.startswith(("quadratic", "auc")))
     x, y = problem.init(stream(0))
-    assert not declared.model or isinstance(problem.model(x, y), torch.nn.Module)
+    assert not declared.model or problem.model(x, y)(task.test.inputs[:3]).shape[0] == 3
     for member in ("upper_head", "lower_head", "upper_sees", "lower_sees"):
         assert not declared.layered or callable(getattr(problem, member)) or getattr(problem, member).loss
-    assert capabilities(problem).stacks_all == (name == "quadratic")
+    assert capabilities(problem).stacks_all == name.startswith("quadratic")
 
 
 class Silent:

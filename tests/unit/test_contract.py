@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tasks import ALGORITHM, federation, tiny_config
+from tasks import ALGORITHM, TINY_PROBLEMS, federation, tiny_config
 
 from fedmbo_ray.core.cards import Card, Cost
 from fedmbo_ray.core.components import Component, construct, parts_of, required_of
@@ -18,6 +18,7 @@ from fedmbo_ray.methods.hypergradients import HYPERGRADIENTS
 from fedmbo_ray.methods.lower import LOWER
 from fedmbo_ray.methods.outer import OUTER
 from fedmbo_ray.methods.schedules import SCHEDULES
+from fedmbo_ray.problems import PROBLEMS
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.loop import Loop, in_process
 from fedmbo_ray.testing.costs import formulas, measured
@@ -107,6 +108,23 @@ def final_state(config: Any, backend: Any = None, rounds: int = 2, seed: int = 0
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key].nan_to_num(), b[key].nan_to_num()) for key in a)
+
+
+@pytest.mark.parametrize("name", ["fedmbo", "memfbo"])  # with second derivatives, and without
+@pytest.mark.parametrize("problem", TINY_PROBLEMS)
+def test_problems_give_the_same_bits_however_clients_are_cut_into_blocks(problem: str, name: str) -> None:
+    config = config_for(name, problem)
+    alone, together = (final_state(config_for(name, problem, block_size=size)) for size in (1, 6))
+    assert same(final_state(config), final_state(config))
+    assert all(torch.allclose(alone[key], together[key], rtol=1e-9, atol=1e-12) for key in alone)
+    task = build_task(config)
+    figures = task.problem.metrics(alone["x"], alone["y"], task.test)
+    assert figures
+    assert all(np.isfinite(value) for value in figures.values())
+
+
+def test_every_registered_problem_is_among_the_tiny_ones() -> None:
+    assert {fields["problem"]["name"] for fields in TINY_PROBLEMS.values()} == set(PROBLEMS) - set(PROBLEMS.plugins)
 
 
 # Methods on a real problem, where they run with several clients; parts, and the rest, on the quadratic.
@@ -261,7 +279,6 @@ def test_a_method_that_needs_everyone_asks_everyone(name: str, monkeypatch) -> N
 def test_every_entry_has_a_card_and_reconstructed_ones_say_so() -> None:
     from fedmbo_ray.core.cards import RECONSTRUCTED
     from fedmbo_ray.data.partitions import PARTITIONS
-    from fedmbo_ray.problems import PROBLEMS
 
     for registry in (LOWER, HYPERGRADIENTS, OUTER, PROBLEMS, PARTITIONS, ALGORITHMS):
         for name in registry:

@@ -30,7 +30,7 @@ ORACLES = {
     "grad_x_through": (VALIDATION, TRAIN),
     "grad_y_through": (VALIDATION, TRAIN),
 }
-LAYERED = [name for name in TINY_PROBLEMS if name.startswith("hyper")]
+LAYERED = [name for name in TINY_PROBLEMS if name.startswith(("hyper", "ridge"))]
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -44,17 +44,25 @@ def point(task, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-@pytest.mark.parametrize("name", ["quadratic", "quadratic_nonconvex"])
+@pytest.mark.parametrize("name", TINY_PROBLEMS)
 def test_products_are_those_of_the_dense_matrices(name: str) -> None:
     task, rng = tiny_task(name), stream(0)
     x, y = point(task, rng)
     v = torch.from_numpy(rng.standard_normal(y.shape))
     block = Block(np.array([3]), draw_seeds(rng, 1), ())
-    train = type(task.problem.mean_lower)(*(part[0] for part in draw_batches(task.data, TRAIN, block, CPU)))
+    train, validation = (type(batch)(*(part[0] for part in batch)) for batch in draws(task, block))
     lower = lambda x, y: task.problem.lower(x, y, train)  # noqa: E731
+    upper = lambda x, y: task.problem.upper(x, y, validation)  # noqa: E731
+    for oracle, loss, batch in (("grads_lower", lower, train), ("grads_upper", upper, validation)):
+        found, dense = getattr(oracles, oracle)(task.problem, batch, x, y), grad(loss, argnums=(0, 1))(x, y)
+        assert all(close(a, b) for a, b in zip(found, dense, strict=True))
     assert close(oracles.hessian_yy(task.problem, train, x, y, v), hessian(lower, argnums=1)(x, y) @ v)
     mixed = jacrev(grad(lower, argnums=1), argnums=0)(x, y)  # (q, p)
     assert close(oracles.hessian_xy(task.problem, train, x, y, v), mixed.T @ v)
+
+
+def draws(task, block: Block) -> list:
+    return [draw_batches(task.data, draw, block, CPU) for draw in (TRAIN, VALIDATION)]
 
 
 @pytest.mark.parametrize("name", TINY_PROBLEMS)

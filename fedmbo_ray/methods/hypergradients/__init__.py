@@ -5,6 +5,7 @@ from typing import Annotated
 from fedmbo_ray.core.components import Component
 from fedmbo_ray.core.registry import Registry
 from fedmbo_ray.methods.base import HypergradientEstimator
+from fedmbo_ray.methods.hypergradients.direct import Direct
 from fedmbo_ray.methods.hypergradients.exact import Exact
 from fedmbo_ray.methods.hypergradients.ihgp import IHGP
 from fedmbo_ray.methods.hypergradients.ihgp_sum import IHGPSum
@@ -25,6 +26,7 @@ HYPERGRADIENTS = Registry(
         "local_neumann": LocalNeumann,
         "linear_sgd": LinearSGD,
         "exact": Exact,
+        "direct": Direct,
     },
 )
 

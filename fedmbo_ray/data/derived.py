@@ -1,0 +1,42 @@
+"""Data sets made from the embedded digits, for problems that need more than labels; configs name these functions."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedmbo_ray.core.rng import stream
+from fedmbo_ray.data.dataset import Dataset
+from fedmbo_ray.data.images import digits
+
+UPRIGHT, TURNED = 0, 1
+
+
+def turned_digits(share: float = 0.1) -> Dataset:
+    """Digits in two groups with the labels "below five" and "five or more"; those of the smaller group are upside down.
+
+    Args:
+        share: of the rows that are upside down.
+
+    Example:
+        >>> data = turned_digits()
+        >>> data.num_classes, data.group_names, float(data.groups.mean().round(1))
+        (2, ('upright', 'upside down'), 0.1)
+    """
+    data, rng = digits(Path()), stream(0, "turned digits")
+    images, groups = [], []
+    for inputs in (data.train_inputs, data.test_inputs):
+        turned = rng.random(len(inputs)) < share
+        images.append(np.where(turned[:, None, None, None], inputs[:, :, ::-1, ::-1], inputs))
+        groups.append(np.where(turned, TURNED, UPRIGHT).astype(np.int64))
+    labels = [(targets >= 5).astype(np.int64) for targets in (data.train_targets, data.test_targets)]
+    return Dataset(
+        "turned_digits",
+        images[0],
+        labels[0],
+        images[1],
+        labels[1],
+        class_names=("below five", "five or more"),
+        groups=groups[0],
+        test_groups=groups[1],
+        group_names=("upright", "upside down"),
+    )
