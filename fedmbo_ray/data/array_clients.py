@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fedmbo_ray.core.rng import Seeds, indices
 from fedmbo_ray.data.batches import Batch, ClientIds, Draw, Split
-from fedmbo_ray.data.dataset import CHUNK, Dataset, Inputs, Targets
+from fedmbo_ray.data.dataset import Dataset
+from fedmbo_ray.data.values import CHUNK, Inputs, Targets
 
 READY_BYTES = 2**30  # larger inputs are standardized when they are drawn
 
