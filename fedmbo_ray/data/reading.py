@@ -78,7 +78,10 @@ def finished(source: Source, arrays: Mapping[str, Array]) -> Dataset:
             made[key] = as_predicted(made[key], source.predict)
     with at("target"):
         as_targets(made["targets"])
-    return dataset_of(source.place.name, made, source.fraction)
+    try:
+        return dataset_of(source.place.name, made, source.fraction)
+    except ConfigError as error:
+        raise ConfigError(error.rule, *(error.path or ("path",))) from None
 
 
 def as_predicted(targets: Array, predict: str | None) -> Array:
@@ -87,7 +90,7 @@ def as_predicted(targets: Array, predict: str | None) -> Array:
         try:
             return targets.astype(np.float64)
         except ValueError:
-            raise ConfigError(f"numbers must be predicted, but a target is {targets[0]!s:.40}", "predict") from None
+            raise ConfigError(f"numbers are predicted, but a target is {str(targets[0])[:40]!r}", "predict") from None
     if predict == "labels" and targets.dtype.kind == "f":
         whole = bool((targets == np.round(targets)).all())
         return targets.astype(np.int64) if whole else targets.astype(str)

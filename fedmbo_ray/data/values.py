@@ -57,7 +57,7 @@ def as_targets(targets: Array) -> tuple[Targets, tuple[str, ...]]:
     if len(names) > len(targets) // 2:
         raise ConfigError(
             f"labels must repeat, but {len(names)} of {len(targets)} targets differ (the first is {names[0]!r}); "
-            "give numbers to predict as floats"
+            "give numbers to predict as floats, or set data.predict=numbers for a file"
         )
     return labels, names
 
