@@ -29,6 +29,10 @@ class Rows:
         size = np.array([len(rows) for rows in rows_per_client], dtype=np.int64)
         return Rows(np.concatenate(rows_per_client), np.cumsum(size) - size, size)
 
+    def of_client(self, client: int) -> NDArray[np.int64]:
+        """The rows of one client."""
+        return self.order[self.start[client] :][: self.size[client]]
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -99,6 +103,10 @@ class ArrayClients:
     @property
     def num_samples(self) -> int:
         return sum(len(rows.order) for rows in self.splits.values())
+
+    def rows_of(self, client: int) -> NDArray[np.int64]:
+        """All rows of a client."""
+        return np.concatenate([rows.of_client(client) for rows in self.splits.values()])
 
     def astype(self, dtype: torch.dtype) -> "ArrayClients":
         """The same clients with samples of that dtype.
