@@ -7,9 +7,10 @@ import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError, choices, first_line
 from fedmbo_ray.data.dataset import Array, Dataset
+from fedmbo_ray.data.mapped import Mapped, at_offset, in_archive
 from fedmbo_ray.data.reading import Source, existing_file, finished
 
-ARRAYS = (".npz",)
+ARRAYS = (".npz", ".npy")
 # What arrays may be called, besides by their own names.
 NAMES = {
     "inputs": ("inputs", "X", "x", "X_train", "x_train"),
@@ -24,7 +25,9 @@ ROLES = {"target": "targets", "client": "clients", "group": "groups"}  # the key
 
 
 def read_arrays(source: Source) -> Dataset:
-    """The data set in an npz file."""
+    """The data set in an npz file, or in several npy files."""
+    if source.place.suffix.lower() == ".npy":
+        return finished(source, single_arrays(source))
     arrays = arrays_of(source.place, source, "path")
     if isinstance(source.test, Path):
         rest = arrays_of(source.test, source, "test")
@@ -32,21 +35,38 @@ def read_arrays(source: Source) -> Dataset:
     return finished(source, arrays)
 
 
-def arrays_of(path: Path, source: Source, key: str) -> dict[str, Array]:
+def single_arrays(source: Source) -> dict[str, Array | Mapped]:
+    """The inputs in an npy file, and targets, clients and groups in others next to it, which the config names."""
+    if source.target is None:
+        raise ConfigError("is required: the npy file of the targets, next to data.path", "target")
+    if isinstance(source.test, Path):
+        raise ConfigError("must be a fraction of the rows for npy files", "test")
+    arrays: dict[str, Array | Mapped] = {}
+    for role, name, key in (("inputs", source.place.name, "path"), *((ROLES[k], getattr(source, k), k) for k in ROLES)):
+        if name is not None:
+            path = existing_file(source.place.parent / name, key)
+            try:
+                arrays[role] = at_offset(path) or np.load(path, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"{path} can't be read as an array: {first_line(error)}", key) from None
+    return arrays
+
+
+def arrays_of(path: Path, source: Source, key: str) -> dict[str, Array | Mapped]:
     """The arrays in a file, by what they are."""
     try:
         with np.load(existing_file(path, key), allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ConfigError(f"must hold named arrays (np.savez), but {path} holds a single one", key)
-            return {role: array_in(file, name, key) for role, name in named(list(file), source, key).items()}
+            return {role: array_in(path, file, name, key) for role, name in named(list(file), source, key).items()}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path} can't be read as arrays: {first_line(error)}", key) from None
 
 
-def array_in(file: np.lib.npyio.NpzFile, name: str, key: str) -> Array:
+def array_in(path: Path, file: np.lib.npyio.NpzFile, name: str, key: str) -> Array | Mapped:
     """One array; a ConfigError if it is made of Python objects, which could run any program."""
     try:
-        return file[name]
+        return in_archive(path, name) or file[name]
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.data.held_out import held_out
+from fedmbo_ray.data.mapped import Mapped
 from fedmbo_ray.data.values import Array as Array
-from fedmbo_ray.data.values import Inputs, Labels, Targets, as_inputs, as_targets, numbered
+from fedmbo_ray.data.values import Inputs, Labels, Targets, as_inputs, as_targets, chunks, numbered
 
 
 class About(NamedTuple):
@@ -93,8 +94,8 @@ class Dataset:
         digest = sha256()
         parts = (self.train_inputs, self.train_targets, self.test_inputs, self.test_targets)
         for array in (*parts, self.clients, self.groups, self.test_groups):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
+            for _, part in chunks(array) if array is not None else ():
+                digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
 
@@ -144,7 +145,7 @@ def dataset_of(name: str, answer: object, test: float | None) -> Dataset:
     )
 
 
-def _divided(arrays: dict[str, Array], test: float | None) -> tuple[dict[str, Array], dict[str, Array]]:
+def _divided(arrays: dict[str, Any], test: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays to learn from and those to test on: as they were given, or held out."""
     if "test_inputs" in arrays:
         train = {key: array for key, array in arrays.items() if not key.startswith("test_")}
@@ -155,8 +156,13 @@ def _divided(arrays: dict[str, Array], test: float | None) -> tuple[dict[str, Ar
     _require_rows(arrays, "")
     kept = [arrays[key] for key in ("targets", "clients") if key in arrays and arrays[key].dtype.kind != "f"]
     parts = held_out(len(arrays["inputs"]), test, *(numbered(column)[0] for column in kept))
-    train, rest = ({key: array[rows] for key, array in arrays.items()} for rows in parts)
+    train, rest = ({key: _picked(array, rows) for key, array in arrays.items()} for rows in parts)
     return train, rest
+
+
+def _picked(array: Any, rows: Labels) -> Any:
+    """Some rows of an array; those of a file stay there."""
+    return array.picked(rows) if isinstance(array, Mapped) else array[rows]
 
 
 def _require_known(labels: Targets, test: Targets, names: tuple[str, ...]) -> None:
@@ -170,7 +176,7 @@ def _require_known(labels: Targets, test: Targets, names: tuple[str, ...]) -> No
         )
 
 
-def _named(answer: object) -> dict[str, Array]:
+def _named(answer: object) -> dict[str, Any]:
     """The arrays of an answer by name."""
     if isinstance(answer, tuple | list) and len(answer) in (2, 3):
         answer = dict(zip(KEYS, answer, strict=False))
@@ -180,10 +186,14 @@ def _named(answer: object) -> dict[str, Array]:
     unknown = next((str(key) for key in answer if key not in KEYS), None)
     if unknown is not None:
         raise ConfigError(f"unknown array {unknown!r}; {choices(unknown, list(KEYS))}")
-    return {str(key): np.asarray(array) for key, array in answer.items() if array is not None}
+    return {
+        str(key): array if isinstance(array, Mapped) else np.asarray(array)
+        for key, array in answer.items()
+        if array is not None
+    }
 
 
-def _require_rows(arrays: dict[str, Array], prefix: str) -> None:
+def _require_rows(arrays: dict[str, Any], prefix: str) -> None:
     """Raise a ConfigError unless all arrays of a part have as many rows as its inputs."""
     if "targets" not in arrays:
         raise ConfigError("test_inputs need test_targets")

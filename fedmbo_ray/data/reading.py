@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def column(name: str, known: list[str], key: str) -> str:
     return name
 
 
-def finished(source: Source, arrays: Mapping[str, Array]) -> Dataset:
+def finished(source: Source, arrays: Mapping[str, Any]) -> Dataset:
     """The data set that a file's arrays make; what is wrong with its targets is an error at `target`."""
     made = dict(arrays)
     for key in ("targets", "test_targets"):

@@ -1,21 +1,32 @@
 """What the values of arrays must be to become a data set."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.data.mapped import Mapped
 
-Inputs = NDArray[np.uint8] | NDArray[np.floating] | NDArray[np.int64]
+Inputs = NDArray[np.uint8] | NDArray[np.floating] | NDArray[np.int64] | Mapped
 Targets = NDArray[np.int64] | NDArray[np.floating]
 Labels = NDArray[np.int64]
 Array = NDArray[Any]
 
-CHUNK = 65_536  # rows looked at together
+CHUNK = 2**24  # bytes looked at together
 
 
-def as_inputs(inputs: Array, what: str) -> Inputs:
+def chunks(inputs: Any) -> Iterator[tuple[int, Array]]:
+    """The rows of a large array in parts, each with the number of its first row: there is no copy of the whole."""
+    rows = max(CHUNK * len(inputs) // max(inputs.size * inputs.dtype.itemsize, 1), 1)
+    for start in range(0, len(inputs), rows):
+        yield start, inputs[start : start + rows]
+        if isinstance(inputs, Mapped):
+            inputs.release()
+
+
+def as_inputs(inputs: Any, what: str) -> Inputs:
     """Bytes, floats or 64-bit integers; a ConfigError names the first value that is not a finite number."""
     if inputs.ndim < 2:
         raise ConfigError(f"{what} must have the shape (rows, ...), but have {inputs.shape}; a column is (rows, 1)")
@@ -25,11 +36,11 @@ def as_inputs(inputs: Array, what: str) -> Inputs:
     if kind == "b":
         return inputs.astype(np.float32)
     if kind in "iu":
-        return inputs.astype(np.int64)
+        return inputs if inputs.dtype == np.int64 else inputs.astype(np.int64)
     if kind != "f":
         raise ConfigError(f"{what} must be bytes, floats or integers, but are {inputs.dtype}; encode text as numbers")
-    for start in range(0, len(inputs), CHUNK):  # no copy of the whole
-        wrong = np.argwhere(~np.isfinite(inputs[start : start + CHUNK]))
+    for start, part in chunks(inputs):
+        wrong = np.argwhere(~np.isfinite(part))
         if len(wrong):
             place = (start + int(wrong[0][0]), *map(int, wrong[0][1:]))
             rule = f"{what} must be finite numbers, but {what}[{', '.join(map(str, place))}] is {inputs[place]}"
