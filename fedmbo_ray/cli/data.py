@@ -1,7 +1,7 @@
 """fedmbo data: list data sets, and show how a config distributes them over clients."""
 
 import argparse
-import io
+import string
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +17,14 @@ from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.core.io import write_atomically
 
 if TYPE_CHECKING:  # numpy and torch, which --help does not need
-    from matplotlib.figure import Figure
-
     from fedmbo_ray.cli.spread import Spread
+    from fedmbo_ray.config.overrides import Override
 
 PICTURES = ("png", "svg", "pdf")
 SHOWN = 10  # clients whose labels are shown one by one
 WIDTH = 50  # of the longest bar
 WIDE = 140  # columns from which the table of data sets has room for licences and sources
+SIGNS = string.digits + string.ascii_lowercase
 COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan", "bright_blue", "bright_red", "bright_green", "white")
 
 HELP = """
@@ -32,14 +32,19 @@ Examples:
   fedmbo data                     the data sets, and which are downloaded
   fedmbo data fetch mnist         download one into $FEDMBO_DATA (default: ~/.cache/fedmbo_ray)
   fedmbo data mnist               how a config (a file or a shipped name) distributes its data over clients
-  fedmbo data digits 'data.partition={name: dirichlet, alpha: 0.3}' clients.num_clients=20 --plot clients.png
+  fedmbo data digits dirichlet data.partition.alpha=0.3 clients.num_clients=20 --plot clients.png
+  fedmbo data patients.csv data.target=ill data.client=hospital
+  fedmbo data my_package.data:load iid clients.num_clients=5
 """
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
     parser = Parser("fedmbo_ray.data", "Show data sets, and how a config distributes them over its clients.", HELP)
-    what = "a config, or a data set with the default partition; changes to it; or `fetch` and data sets to download"
-    parser.add_argument("words", nargs="*", metavar="CONFIG | DATA_SET | key.path=value | fetch", help=what)
+    what = (
+        "a config or a data set (a name, a file, a folder, package.module:function); a partition; changes; "
+        "or `fetch` and data sets to download"
+    )
+    parser.add_argument("words", nargs="*", metavar="CONFIG | DATA_SET [PARTITION] | key.path=value | fetch", help=what)
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the labels of every client")
     args = parser.parse_intermixed_args(words)
     if args.plot is not None and args.plot.suffix.removeprefix(".") not in PICTURES:
@@ -81,24 +86,51 @@ def fetch(names: list[str]) -> None:
 
 def show_spread(words: list[str], picture: Path | None) -> None:
     from fedmbo_ray.cli.spread import spread_of
-    from fedmbo_ray.data.datasets import ABOUT, DATASETS
 
-    overrides = [word for word in words if is_override(word)]
-    names = [word for word in words if not is_override(word)]
-    if len(names) > 1:
-        raise ConfigError(f"one config or data set at most, but got {', '.join(names)}")
-    if names and names[0] in DATASETS and not is_config(names[0]):
-        clients = ABOUT[names[0]].clients
-        own = ["data.partition=natural", f"clients.num_clients={clients}"] if clients else []
-        names, overrides = [], [f"data.name={names[0]}", *own, *overrides]
-    spread = spread_of(find_config(names[0]) if names else None, overrides)
+    spread = spread_of(*meant(words))
     console = terminal()
-    console.print(f"{escape(spread.title)}\n", highlight=False)
-    console.print(sizes(spread), labels(spread))
+    console.print(f"{escape(spread.title)}; {spread.test} rows to test\n", highlight=False)
+    console.print(sizes(spread), differences(spread), labels(spread))
+    console.print(caption(spread), highlight=False)
+    if spread.reason:
+        console.print(f"gradients are not compared: {escape(spread.reason)}", highlight=False)
     if picture is not None:
+        from fedmbo_ray.cli.spread_picture import drawn
+
         picture.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(picture, drawn(spread, picture.suffix.removeprefix(".")))
         print(f"wrote {picture}")
+
+
+def meant(words: list[str]) -> tuple[Path | None, list["Override"]]:
+    """The config that words mean, or None for the default one, and the changes to it."""
+    from fedmbo_ray.data.partitions import PARTITIONS
+
+    changes: list[Override] = [word for word in words if is_override(word)]
+    names = [word for word in words if not is_override(word)]
+    data = data_of(names[0]) if names else None
+    if len(names) == 2 and names[1] in PARTITIONS:
+        changes.insert(0, f"data.partition={names.pop()}")
+    if len(names) > 1:
+        raise ConfigError(f"one config or data set and one partition at most, but got {', '.join(names)}")
+    if data is not None:
+        return None, [(["data"], data), *changes]
+    return (find_config(names[0]) if names else None), changes
+
+
+def data_of(word: str) -> dict[str, object] | None:
+    """The data set that a word means: one of the catalogue, a function, a file, a folder; None if it is a config."""
+    from fedmbo_ray.core.imports import is_path
+    from fedmbo_ray.data.array_files import ARRAYS
+    from fedmbo_ray.data.datasets import known
+    from fedmbo_ray.data.tables import TABLES
+
+    if word.lower().endswith((*TABLES, *ARRAYS)):
+        return {"name": "file", "path": word}
+    if Path(word).is_dir():
+        saved = any((Path(word) / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+        return {"name": "huggingface" if saved else "images", "path": word}
+    return {"name": word} if is_path(word) or (word in known() and not is_config(word)) else None
 
 
 def is_config(word: str) -> bool:
@@ -121,43 +153,59 @@ def sizes(spread: "Spread") -> Table:
     return table
 
 
-def labels(spread: "Spread") -> Table:
-    """The labels of the first clients as bars on one scale."""
-    table = Table("client", "rows", "labels", box=box.SIMPLE_HEAD, pad_edge=False)
-    most = max(sum(counts) for counts in spread.labels)
-    for client, counts in enumerate(spread.labels[:SHOWN]):
-        ends = [round(WIDTH * sum(counts[: label + 1]) / most) for label in range(len(counts))]
-        parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        bar = "".join(f"[{COLOURS[i % len(COLOURS)]}]{str(i)[-1] * part}[/]" for i, part in enumerate(parts) if part)
-        table.add_row(str(client), str(sum(counts)), bar)
-    if len(spread.labels) > SHOWN:
-        table.caption = f"the first {SHOWN} of {len(spread.labels)} clients; a digit is about {most / WIDTH:.2g} rows"
+def differences(spread: "Spread") -> Table:
+    """How much clients differ."""
+    table = Table("how much clients differ", "", box=box.SIMPLE_HEAD, pad_edge=False)
+    what = "numbers: mean earth mover's distance to all rows, in standard deviations"
+    what = what if spread.edges else "labels: mean total variation distance to all rows (0 to 1)"
+    table.add_row(what, f"{spread.label_distance():.3f}")
+    table.add_row("sizes: standard deviation / mean", f"{spread.size_variation():.3f}")
+    if spread.diversity is not None:
+        table.add_row("gradients at the start: mean ‖∇gᵢ − ∇g‖² / ‖∇g‖²", f"{spread.diversity:.3g}")
     return table
 
 
-def drawn(spread: "Spread", kind: str) -> bytes:
-    """Stacked bars of the labels of every client."""
-    buffer = io.BytesIO()
-    figure(spread).savefig(buffer, format=kind, dpi=150)
-    return buffer.getvalue()
+def labels(spread: "Spread") -> Table:
+    """The labels of the first clients as bars on one scale; no bar has more characters than the client has rows."""
+    table = Table("client", "rows", "numbers" if spread.edges else "labels", box=box.SIMPLE_HEAD, pad_edge=False)
+    scale = scale_of(spread)
+    for client, counts in enumerate(spread.labels[:SHOWN]):
+        ends = [round(sum(counts[: label + 1]) / scale) for label in range(len(counts))]
+        parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        bar = "".join(f"[{COLOURS[i % len(COLOURS)]}]{sign(i) * part}[/]" for i, part in enumerate(parts) if part)
+        name = spread.client_names[client] if spread.client_names else str(client)
+        table.add_row(escape(name), str(sum(counts)), bar)
+    return table
 
 
-def figure(spread: "Spread") -> "Figure":
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure  # without pyplot, no global state changes
-    from matplotlib.ticker import MaxNLocator
+def caption(spread: "Spread") -> str:
+    """What the bars show."""
+    scale = scale_of(spread)
+    shown = f"the first {SHOWN} of {len(spread.labels)} clients; " if len(spread.labels) > SHOWN else ""
+    stands = "a row" if scale == 1 else f"about {f'{scale:.2g} rows' if scale >= 1.5 else 'a row'}"
+    return f"{shown}each character stands for {stands}{legend(spread)}"
 
-    made = Figure(figsize=(min(4 + 0.08 * len(spread.labels), 14), 3.5), layout="constrained")
-    axes, clients, below = made.subplots(), range(len(spread.labels)), [0] * len(spread.labels)
-    for label in range(spread.classes):
-        heights = [counts[label] for counts in spread.labels]
-        axes.bar(clients, heights, 0.9, bottom=below, label=str(label), color=colormaps["tab20"](label % 20))
-        below = [a + b for a, b in zip(below, heights, strict=True)]
-    axes.set(xlabel="client", ylabel="rows", title=spread.title)
-    axes.margins(x=0.01)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    made.legend(title="label", loc="outside right upper", frameon=False)
-    return made
+
+def scale_of(spread: "Spread") -> float:
+    """How many rows a character of a bar stands for."""
+    return max(max(sum(counts) for counts in spread.labels) / WIDTH, 1)
+
+
+def sign(label: int) -> str:
+    """The character of a label."""
+    return SIGNS[label % len(SIGNS)]
+
+
+def legend(spread: "Spread") -> str:
+    """What the characters mean, where they are not the labels themselves."""
+    names = list(spread.class_names[:SHOWN])
+    if spread.edges:
+        low, high = spread.edges[0], spread.edges[-1]
+        return f"; 0 to {sign(spread.classes - 1)} are equal parts of the numbers from {low:g} to {high:g}"
+    if all(name == sign(i) for i, name in enumerate(names)):
+        return ""
+    more = ", …" if len(spread.class_names) > SHOWN else ""
+    return escape("; " + ", ".join(f"{sign(i)} = {name}" for i, name in enumerate(names)) + more)
 
 
 def main(words: list[str] | None = None) -> int:

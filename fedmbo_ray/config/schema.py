@@ -13,7 +13,7 @@ from fedmbo_ray.core.settings import Count, NonNegative, Positive, Probability
 from fedmbo_ray.data.dataset import Dataset
 from fedmbo_ray.data.datasets import ABOUT, DATASETS, check_name, data_root, load
 from fedmbo_ray.data.partitions import IID, AnyPartition, ByDigits, Natural, Partition
-from fedmbo_ray.data.sources import READERS, Source, read
+from fedmbo_ray.data.sources import KEYS, READERS, Source, read
 from fedmbo_ray.federation.availability import Unreliable
 from fedmbo_ray.federation.rounds import Round
 from fedmbo_ray.methods.algorithms import AnyAlgorithm
@@ -29,6 +29,12 @@ def _as_ray_counts(share: float) -> float:
     return share
 
 
+def _absolute(path: Path) -> Path:
+    """The same for a process that works in another folder, and for a run that is continued from one."""
+    return path.expanduser().absolute()
+
+
+Place = Annotated[Path, AfterValidator(_absolute)]
 Share = Annotated[NonNegative, AfterValidator(_as_ray_counts)]
 Amount = Annotated[int, Strict(), Ge(1)]  # a Count without an upper limit, since floats are many
 Fields = dict[str, Any]  # a config as read from YAML
@@ -50,11 +56,14 @@ class DataConfig(Section):
     """Which data set, and how it is distributed over the clients."""
 
     name: str = "digits"  # of the catalogue; file, images or huggingface; or package.module:function
-    path: Path | None = None  # of a file or a folder
+    path: Place | None = None  # of a file or a folder
     target: str | None = None  # the column to predict
     client: str | None = None  # the column of client ids
     group: str | None = None  # the column of groups, for problems about fairness
-    test: Annotated[float, Gt(0), Lt(1)] | Path | None = None  # fraction of the rows, or a file with rows, to test on
+    test: Annotated[float, Gt(0), Lt(1)] | Place | None = None  # fraction of the rows, or a file with rows, to test on
+    predict: Literal["labels", "numbers"] | None = None  # what targets are, where they don't say it themselves
+    categories: tuple[str, ...] = ()  # columns to encode with a feature for each value
+    size: tuple[Count, Count] | None = None  # height and width to give all images
     arguments: dict[str, Any] = Field(default_factory=dict)  # of a function
     partition: AnyPartition = Field(default_factory=default_partition)
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2  # fraction of each client's rows
@@ -67,13 +76,11 @@ class DataConfig(Section):
     def _of_its_kind(self) -> "DataConfig":
         with at("name"):
             check_name(self.name, list(READERS))
-        if self.name not in READERS:
-            wrong = [key for key in ("path", "target", "client", "group") if getattr(self, key) is not None]
-            if wrong:
-                raise ConfigError(
-                    f"is for data.name={', '.join(READERS)} alone, but the name is {self.name!r}", wrong[0]
-                )
-        elif self.path is None:
+        for key in {key for keys in KEYS.values() for key in keys} - {"test"}:
+            if getattr(self, key) and key not in KEYS.get(self.name, ()):
+                kinds = ", ".join(kind for kind, keys in KEYS.items() if key in keys)
+                raise ConfigError(f"is for data.name={kinds} alone, but the name is {self.name!r}", key)
+        if self.name in READERS and self.path is None:
             raise ConfigError(f"is required for data.name={self.name}", "path")
         return self
 
@@ -81,7 +88,7 @@ class DataConfig(Section):
         """The data set; what is wrong with it is a ConfigError."""
         if self.name in DATASETS:
             return load(self.name, self.root or data_root())
-        return read(Source(self.name, self.path, self.target, self.client, self.group, self.test, self.arguments))
+        return read(Source(**{key: getattr(self, key) for key in Source._fields}))
 
 
 class ClientsConfig(Section):

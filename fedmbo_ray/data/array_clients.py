@@ -10,7 +10,9 @@ from torch import Tensor
 
 from fedmbo_ray.core.rng import Seeds, indices
 from fedmbo_ray.data.batches import Batch, ClientIds, Draw, Split
-from fedmbo_ray.data.dataset import CHUNK, Dataset, Inputs, Targets
+from fedmbo_ray.data.dataset import Dataset
+from fedmbo_ray.data.mapped import Mapped
+from fedmbo_ray.data.values import Inputs, Targets, chunks
 
 READY_BYTES = 2**30  # larger inputs are standardized when they are drawn
 
@@ -27,6 +29,10 @@ class Rows:
     def of(rows_per_client: list[NDArray[np.int64]]) -> "Rows":
         size = np.array([len(rows) for rows in rows_per_client], dtype=np.int64)
         return Rows(np.concatenate(rows_per_client), np.cumsum(size) - size, size)
+
+    def of_client(self, client: int) -> NDArray[np.int64]:
+        """The rows of one client."""
+        return self.order[self.start[client] :][: self.size[client]]
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,8 @@ class Scaling:
             return None
         if inputs.dtype == np.uint8:
             return Scaling(*_mean_and_std_of_bytes(inputs))
-        mean = np.mean(inputs, axis=0, dtype=np.float64)
-        chunks = range(0, len(inputs), CHUNK)
-        squares = sum(np.square(inputs[start : start + CHUNK] - mean).sum(0) for start in chunks)
-        std = np.sqrt(squares / len(inputs))
+        mean = sum(part.sum(0, dtype=np.float64) for _, part in chunks(inputs)) / len(inputs)
+        std = np.sqrt(sum(np.square(part - mean).sum(0) for _, part in chunks(inputs)) / len(inputs))
         return Scaling(mean, np.where(std > 0, std, 1.0))
 
     def apply(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
@@ -62,9 +66,8 @@ class Scaling:
 
 def _mean_and_std_of_bytes(inputs: Inputs) -> tuple[float, float]:
     """From exact sums: numpy's own std takes eight times the memory of the data."""
-    parts = np.array_split(inputs.reshape(-1), 64)
-    total = sum(int(part.sum(dtype=np.int64)) for part in parts)
-    squares = sum(int((part.astype(np.int64) ** 2).sum()) for part in parts)
+    total = sum(int(part.sum(dtype=np.int64)) for _, part in chunks(inputs))
+    squares = sum(int((part.astype(np.int64) ** 2).sum()) for _, part in chunks(inputs))
     mean = total / inputs.size
     return mean, float(np.sqrt(squares / inputs.size - mean**2)) or 1.0
 
@@ -112,13 +115,18 @@ class ArrayClients:
         both = Rows.of([np.concatenate(parts) for parts in zip(*cuts, strict=True)])
         return replace(self, splits=dict.fromkeys(self.splits, both))
 
+    def rows_of(self, client: int) -> NDArray[np.int64]:
+        """All rows of a client."""
+        return np.concatenate([rows.of_client(client) for rows in self.splits.values()])
+
     def astype(self, dtype: torch.dtype) -> "ArrayClients":
         """The same clients with samples of that dtype.
 
         Inputs of up to `READY_BYTES` are standardized at once, which makes a draw twice as fast. A larger data set
         stays as it is until it is drawn: bytes are several times smaller to send to a node, and files are not copied.
         """
-        if self.ready or self.scaling is None or self.inputs.size * dtype.itemsize > READY_BYTES:
+        large = isinstance(self.inputs, Mapped) or self.inputs.size * dtype.itemsize > READY_BYTES
+        if self.ready or self.scaling is None or large:
             return replace(self, dtype=dtype)
         return replace(
             self, dtype=dtype, inputs=self.standardized(torch.tensor(self.inputs), dtype).numpy(), ready=True
@@ -193,11 +201,12 @@ class Federated(NamedTuple):
         """How many tokens there are; 0 if the inputs are numbers."""
         if self.clients.scaling is not None:
             return 0
-        return 1 + max(int(self.dataset.train_inputs.max()), int(self.dataset.test_inputs.max()))
+        both = (self.dataset.train_inputs, self.dataset.test_inputs)
+        return 1 + max(int(part.max()) for inputs in both for _, part in chunks(inputs))
 
     def test_batch(self, dtype: torch.dtype) -> Batch:
         """All test samples, as clients would see them."""
-        inputs = self.clients.standardized(torch.tensor(self.dataset.test_inputs), dtype)
+        inputs = self.clients.standardized(torch.tensor(np.asarray(self.dataset.test_inputs)), dtype)
         targets = torch.tensor(self.dataset.test_targets)
         targets = targets.to(dtype) if targets.is_floating_point() else targets
         weights = torch.full((len(targets),), 1 / len(targets), dtype=dtype)

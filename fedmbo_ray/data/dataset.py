@@ -7,17 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedmbo_ray.core.errors import ConfigError, choices
-from fedmbo_ray.core.rng import stream
-
-Inputs = NDArray[np.uint8] | NDArray[np.floating] | NDArray[np.int64]
-Targets = NDArray[np.int64] | NDArray[np.floating]
-Labels = NDArray[np.int64]
-Array = NDArray[Any]
-
-CHUNK = 65_536  # rows looked at together
+from fedmbo_ray.data.held_out import held_out
+from fedmbo_ray.data.mapped import Mapped
+from fedmbo_ray.data.values import Array as Array
+from fedmbo_ray.data.values import Inputs, Labels, Targets, as_inputs, as_targets, chunks, numbered
 
 
 class About(NamedTuple):
@@ -99,15 +94,15 @@ class Dataset:
         digest = sha256()
         parts = (self.train_inputs, self.train_targets, self.test_inputs, self.test_targets)
         for array in (*parts, self.clients, self.groups, self.test_groups):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
+            for _, part in chunks(array) if array is not None else ():
+                digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
 
 KEYS = ("inputs", "targets", "clients", "groups", "test_inputs", "test_targets", "test_groups")
 
 
-def dataset_of(name: str, answer: object, test: float) -> Dataset:
+def dataset_of(name: str, answer: object, test: float | None) -> Dataset:
     """What a user's function returned, as a Dataset; a ConfigError says what is wrong with it.
 
     Args:
@@ -115,32 +110,31 @@ def dataset_of(name: str, answer: object, test: float) -> Dataset:
         answer: a `Dataset`; ``(inputs, targets)`` or ``(inputs, targets, clients)``; or a mapping with `inputs`,
             `targets` and, if there are any, `clients`, `groups`, `test_inputs`, `test_targets`, `test_groups`. Labels,
             clients and groups may be numbers or text.
-        test: the fraction of the rows to test on, if the answer has no test rows.
+        test: the fraction of the rows to test on, if the answer has no test rows; None for what `held_out` takes.
     """
     if isinstance(answer, Dataset):
         return answer
-    arrays = _named(answer)
-    if "test_inputs" in arrays:
-        train, rest = arrays, {key.removeprefix("test_"): arrays[key] for key in arrays if key.startswith("test_")}
-    else:
-        _require_rows(arrays, "")
-        here, there = held_out(len(arrays["inputs"]), test)
-        train, rest = ({key: array[rows] for key, array in arrays.items()} for rows in (here, there))
-    _require_rows(train, "")
-    _require_rows(rest, "test_")
+    train, rest = _divided(_named(answer), test)
     cut = len(train["targets"])
     targets, classes = as_targets(np.concatenate([train["targets"], rest["targets"]]))
+    if classes:
+        _require_known(targets[:cut], targets[cut:], classes)
     clients, client_names = numbered(train["clients"]) if "clients" in train else (None, ())
     groups, test_groups = None, None
     group_names: tuple[str, ...] = ()
     if "groups" in train:
+        if "groups" not in rest:
+            raise ConfigError("groups need test_groups where there are test_inputs")
         both, group_names = numbered(np.concatenate([train["groups"], rest["groups"]]))
         groups, test_groups = both[:cut], both[cut:]
+    inputs, test_inputs = as_inputs(train["inputs"], "inputs"), as_inputs(rest["inputs"], "test_inputs")
+    if inputs.shape[1:] != test_inputs.shape[1:]:
+        raise ConfigError(f"test_inputs must have the shape {inputs.shape[1:]} of inputs, not {test_inputs.shape[1:]}")
     return Dataset(
         name,
-        as_inputs(train["inputs"], "inputs"),
+        inputs,
         targets[:cut],
-        as_inputs(rest["inputs"], "test_inputs"),
+        test_inputs,
         targets[cut:],
         clients,
         client_names,
@@ -151,71 +145,38 @@ def dataset_of(name: str, answer: object, test: float) -> Dataset:
     )
 
 
-def held_out(rows: int, test: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows to learn from and those to test on, the same in every run: the seed of a run does not matter."""
-    if rows < 3:
-        raise ConfigError(f"`rows >= 3` must hold, but there are {rows}")
-    order = stream(0, "test rows").permutation(rows)
-    cut = min(max(round(test * rows), 1), rows - 2)
-    return np.sort(order[cut:]), np.sort(order[:cut])
+def _divided(arrays: dict[str, Any], test: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays to learn from and those to test on: as they were given, or held out."""
+    if "test_inputs" in arrays:
+        train = {key: array for key, array in arrays.items() if not key.startswith("test_")}
+        rest = {key.removeprefix("test_"): arrays[key] for key in arrays if key.startswith("test_")}
+        _require_rows(train, "")
+        _require_rows(rest, "test_")
+        return train, rest
+    _require_rows(arrays, "")
+    kept = [arrays[key] for key in ("targets", "clients") if key in arrays and arrays[key].dtype.kind != "f"]
+    parts = held_out(len(arrays["inputs"]), test, *(numbered(column)[0] for column in kept))
+    train, rest = ({key: _picked(array, rows) for key, array in arrays.items()} for rows in parts)
+    return train, rest
 
 
-def as_inputs(inputs: Array, what: str) -> Inputs:
-    """Bytes, floats or 64-bit integers; a ConfigError names the first value that is not a finite number."""
-    if inputs.ndim < 2:
-        raise ConfigError(f"{what} must have the shape (rows, ...), but have {inputs.shape}; a column is (rows, 1)")
-    kind = inputs.dtype.kind
-    if kind == "u" and inputs.dtype.itemsize == 1:
-        return inputs
-    if kind == "b":
-        return inputs.astype(np.float32)
-    if kind in "iu":
-        return inputs.astype(np.int64)
-    if kind != "f":
-        raise ConfigError(f"{what} must be bytes, floats or integers, but are {inputs.dtype}; encode text as numbers")
-    for start in range(0, len(inputs), CHUNK):  # no copy of the whole
-        wrong = np.argwhere(~np.isfinite(inputs[start : start + CHUNK]))
-        if len(wrong):
-            place = (start + int(wrong[0][0]), *map(int, wrong[0][1:]))
-            rule = f"{what} must be finite numbers, but {what}[{', '.join(map(str, place))}] is {inputs[place]}"
-            raise ConfigError(f"{rule}; fill missing values in, or drop their rows")
-    return inputs if inputs.dtype.itemsize in (4, 8) else inputs.astype(np.float32)
+def _picked(array: Any, rows: Labels) -> Any:
+    """Some rows of an array; those of a file stay there."""
+    return array.picked(rows) if isinstance(array, Mapped) else array[rows]
 
 
-def as_targets(targets: Array) -> tuple[Targets, tuple[str, ...]]:
-    """Labels as 0, …, C−1 with their names, or floats for regression.
-
-    Integers and text are labels; floats are numbers to predict, unless they are whole and few.
-    """
-    if targets.ndim != 1:
-        raise ConfigError(f"targets must have the shape (rows,), but have {targets.shape}")
-    if targets.dtype.kind == "f":
-        wrong = np.flatnonzero(~np.isfinite(targets))
-        if len(wrong):
-            raise ConfigError(f"targets must be finite, but targets[{wrong[0]}] is {targets[wrong[0]]}; drop such rows")
-        if targets.min() == targets.max():
-            raise ConfigError(f"targets must differ, but all are {targets[0]:g}")
-        return targets.astype(np.float64), ()
-    labels, names = numbered(targets)
-    if len(names) < 2:
-        raise ConfigError(f"targets must have two labels or more, but all are {names[0]!r}")
-    if len(names) > len(targets) // 2:
+def _require_known(labels: Targets, test: Targets, names: tuple[str, ...]) -> None:
+    """Raise a ConfigError if there is a label among the test rows alone."""
+    unseen = np.setdiff1d(test, labels)
+    if len(unseen):
         raise ConfigError(
-            f"labels must repeat, but {len(names)} of {len(targets)} targets differ (the first is {names[0]!r}); "
-            "give numbers to predict as floats"
+            f"test rows must have labels that are learned, but {names[int(unseen[0])]!r} is in no row to learn from; "
+            "leave such rows out",
+            "test",
         )
-    return labels, names
 
 
-def numbered(column: Array) -> tuple[Labels, tuple[str, ...]]:
-    """The values of a column as 0, 1, … in sorted order, and what they were."""
-    if column.ndim != 1:
-        raise ConfigError(f"labels, clients and groups must have the shape (rows,), but got {column.shape}")
-    kinds, numbers = np.unique(column.astype(str) if column.dtype.kind in "OSU" else column, return_inverse=True)
-    return numbers.astype(np.int64), tuple(str(kind) for kind in kinds)
-
-
-def _named(answer: object) -> dict[str, Array]:
+def _named(answer: object) -> dict[str, Any]:
     """The arrays of an answer by name."""
     if isinstance(answer, tuple | list) and len(answer) in (2, 3):
         answer = dict(zip(KEYS, answer, strict=False))
@@ -225,10 +186,14 @@ def _named(answer: object) -> dict[str, Array]:
     unknown = next((str(key) for key in answer if key not in KEYS), None)
     if unknown is not None:
         raise ConfigError(f"unknown array {unknown!r}; {choices(unknown, list(KEYS))}")
-    return {str(key): np.asarray(array) for key, array in answer.items() if array is not None}
+    return {
+        str(key): array if isinstance(array, Mapped) else np.asarray(array)
+        for key, array in answer.items()
+        if array is not None
+    }
 
 
-def _require_rows(arrays: dict[str, Array], prefix: str) -> None:
+def _require_rows(arrays: dict[str, Any], prefix: str) -> None:
     """Raise a ConfigError unless all arrays of a part have as many rows as its inputs."""
     if "targets" not in arrays:
         raise ConfigError("test_inputs need test_targets")

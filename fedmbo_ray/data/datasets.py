@@ -52,7 +52,7 @@ def load(name: str, root: Path) -> Dataset:
     return DATASETS[name](root)
 
 
-def call(name: str, arguments: Mapping[str, object], test: float) -> Dataset:
+def call(name: str, arguments: Mapping[str, object], test: float | None) -> Dataset:
     """The data set that another package's or a user's function returns."""
     function = plugins()[name].load() if name in plugins() else imported(name, "data set")
     if not callable(function):

@@ -1,34 +1,157 @@
-"""Tables as inputs: columns of numbers and of words, and test rows of every client."""
+"""Tables of users' own: CSV and parquet files, one row for each sample."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmbo_ray.data.dataset import Labels, held_out
+from fedmbo_ray.core.errors import ConfigError, choices, first_line
+from fedmbo_ray.data.dataset import Array, Dataset
+from fedmbo_ray.data.reading import Source, column, existing_file, finished
 
-Table = Any  # a pandas DataFrame; pandas is imported where a table is read, since that takes half a second
-COMMON = 0.005  # the share of the rows from which a word has a column: scaling would blow rarer ones up
-TEST = 0.2  # the fraction of the rows to test on
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
-
-def encoded(table: Table) -> NDArray[np.float32]:
-    """Columns of numbers as they are, columns of words as one column of zeros and ones for every common word."""
-    columns: list[NDArray[np.float32]] = []
-    for name in table.columns:
-        values = table[name].to_numpy()
-        if values.dtype.kind in "biuf":
-            columns.append(values.astype(np.float32))
-            continue
-        words, numbers, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-        common = np.flatnonzero(counts >= COMMON * len(values)) if len(words) > 2 else range(1, len(words))
-        columns.extend((numbers == word).astype(np.float32) for word in common)
-    return np.ascontiguousarray(np.stack(columns, axis=1))
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
-def held_out_of_each(clients: Labels, test: float = TEST) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows to learn from and those to test on, a fixed part of every client's; each needs three rows or more."""
-    order = np.argsort(clients, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(clients))[:-1])
-    chosen = [(own[here], own[there]) for own in parts for here, there in (held_out(len(own), test),)]
-    return np.sort(np.concatenate([a for a, _ in chosen])), np.sort(np.concatenate([b for _, b in chosen]))
+class Table(NamedTuple):
+    """A table and the key of the config that names its file."""
+
+    rows: "DataFrame"
+    key: str
+
+
+def read_table(source: Source) -> Dataset:
+    """The data set in a file, and in another one with the rows to test on if there is one."""
+    tables = [table_of(source.place, "path")]
+    if isinstance(source.test, Path):
+        tables.append(table_of(source.test, "test"))
+    return finished(source, arrays_of(source, tables))
+
+
+def arrays_of(source: Source, tables: list[Table]) -> dict[str, Array]:
+    """A table as arrays: numbers are features, but for the columns that a config gives another role."""
+    known = list(tables[0].rows.columns)
+    roles = roles_of(source, known)
+    features = [name for name in known if name not in roles.values()]
+    if not features:
+        raise ConfigError(f"must have a column besides {', '.join(roles.values())} to learn from", "path")
+    for name in source.categories:
+        if column(name, known, "categories") not in features:
+            raise ConfigError(f"must be features, but {name!r} is the target, the client or the group", "categories")
+    require_columns([*features, roles["targets"]], tables)
+    values = {name: values_of(name, tables) for name in source.categories}
+    arrays: dict[str, Array] = {}
+    for table, prefix in zip(tables, ("", "test_"), strict=False):
+        arrays[f"{prefix}inputs"] = np.concatenate([encoded(table, name, values) for name in features], axis=1)
+        for role, name in roles.items():
+            if name in table.rows.columns and (role != "clients" or not prefix):
+                arrays[prefix + role] = plain(table, name)
+    return arrays
+
+
+def table_of(path: Path, key: str) -> Table:
+    """The table in a file; a ConfigError says why it can't be read."""
+    import pandas as pd  # takes half a second
+
+    path, name = existing_file(path, key), path.name.lower()
+    if not name.endswith(TABLES):
+        raise ConfigError(f"must end in one of {', '.join(TABLES)}, but is {path.name}", key)
+    try:
+        separator = "\t" if ".tsv" in name else ","
+        rows = pd.read_parquet(path) if name.endswith(".parquet") else pd.read_csv(path, sep=separator)
+    except (ValueError, OSError, EOFError) as error:  # pandas' and pyarrow's errors are ValueErrors
+        raise ConfigError(f"{path} can't be read as a table: {first_line(error)}", key) from None
+    if not len(rows):
+        raise ConfigError(f"must have rows, but {path} has a header alone", key)
+    rows.columns = [str(name).strip() for name in rows.columns]
+    return Table(rows.reset_index(drop=True), key)
+
+
+def roles_of(source: Source, known: list[str]) -> dict[str, str]:
+    """The columns that are no features, by what they are."""
+    if source.target is None:
+        raise ConfigError(f"is required: the column to predict; {choices('', known)}", "target")
+    roles: dict[str, str] = {}
+    for role, key in (("targets", "target"), ("clients", "client"), ("groups", "group")):
+        name = getattr(source, key)
+        if name is not None:
+            if name in roles.values() and role != "groups":
+                raise ConfigError(f"must be another column than data.target, but both are {name!r}", key)
+            roles[role] = column(name, known, key)
+    return roles
+
+
+def require_columns(names: list[str], tables: list[Table]) -> None:
+    """Raise a ConfigError unless every table has these columns."""
+    for table in tables:
+        missing = [name for name in names if name not in table.rows.columns]
+        if missing:
+            there = choices(missing[0], list(table.rows.columns))
+            raise ConfigError(f"must have the columns of data.path, but lacks {missing[0]!r}; {there}", table.key)
+
+
+def values_of(name: str, tables: list[Table]) -> list[str]:
+    """All values of a column, in order."""
+    return sorted({str(value) for table in tables for value in with_values(table, name)})
+
+
+def encoded(table: Table, name: str, values: dict[str, list[str]]) -> NDArray[np.float32]:
+    """A feature as one column of numbers, or as a column for each of its values."""
+    if name not in values:
+        return numbers(table, name)[:, None]
+    texts = with_values(table, name).astype(str).to_numpy(dtype=str)
+    return (texts[:, None] == np.array(values[name])).astype(np.float32)
+
+
+def numbers(table: Table, name: str) -> NDArray[np.float32]:
+    """A column of numbers; a ConfigError shows the first value that is none."""
+    import pandas as pd
+
+    found = with_values(table, name)
+    if not pd.api.types.is_numeric_dtype(found):  # booleans are numeric
+        text = pd.to_numeric(found.astype(str), errors="coerce").isna().to_numpy()
+        row = int(np.argmax(text))
+        shown = f"{str(found.iloc[row])[:40]!r} in row {row + 1}"
+        raise ConfigError(
+            f"column {name!r} must be numbers, but has {shown}; drop it, or encode it with data.categories=[{name}]",
+            table.key,
+        )
+    with np.errstate(over="ignore"):  # found below
+        made = found.to_numpy(dtype=np.float32)
+    wrong = np.flatnonzero(~np.isfinite(made))
+    if len(wrong):
+        row = int(wrong[0])
+        shown = f"{found.iloc[row]} in row {row + 1}"
+        raise ConfigError(f"column {name!r} must be finite, but has {shown}; correct or drop the row", table.key)
+    return made
+
+
+def plain(table: Table, name: str) -> Array:
+    """A column as numpy has it: integers, booleans, floats or text."""
+    import pandas as pd
+
+    found = with_values(table, name)
+    if pd.api.types.is_bool_dtype(found):
+        return found.to_numpy(dtype=bool)
+    if pd.api.types.is_integer_dtype(found):
+        return found.to_numpy(dtype=np.int64)
+    if pd.api.types.is_float_dtype(found):
+        return found.to_numpy(dtype=np.float64)
+    return found.astype(str).to_numpy(dtype=str)
+
+
+def with_values(table: Table, name: str) -> "Series":
+    """A column, if it has a value in every row; else a ConfigError."""
+    found = table.rows[name]
+    if found.isna().any():
+        row = int(np.argmax(found.isna().to_numpy()))
+        count = int(found.isna().sum())
+        raise ConfigError(
+            f"column {name!r} must have a value in every row, but has none in row {row + 1} ({count} of {len(found)} "
+            "lack one); fill them in, drop these rows, or drop the column",
+            table.key,
+        )
+    return found

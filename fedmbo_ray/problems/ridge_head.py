@@ -47,14 +47,14 @@ class RidgeHead:
                 "see hyper_representation"
             )
         dtype, shape = getattr(torch, self.dtype), data.shape
-        factory = partial(make_backbone, self.backbone, shape)
+        factory = partial(make_backbone, self.backbone, shape, data.vocabulary)
         with torch.random.fork_rng(devices=[]):
             backbone = factory()
-        num_features = try_backbone(self.backbone["name"], backbone, shape)
+        num_features = try_backbone(self.backbone["name"], backbone, shape, data.vocabulary)
         targets = data.clients.targets
         mean, std = float(targets.mean()), float(targets.std())
         problem = RidgeHeadProblem(
-            factory, backbone, shape, num_features, 1, self.regularization, dtype, target_mean=mean, target_std=std
+            factory, backbone, shape, num_features, 1, self.regularization, None, dtype, mean, std
         )
         clients = replace(data.clients, targets=(targets - mean) / std)
         test = data.test_batch(dtype)

@@ -67,9 +67,16 @@ def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
 
 
 def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
-    """The data set split over clients, its classes thinned and its training labels corrupted as configured."""
+    """The data set of a config split over clients."""
     with at("data"):
-        dataset = thinned(config.load(), config.imbalance, stream(seed, "imbalance"))
+        dataset = config.load()
+    return distributed(config, dataset, seed, num_clients)
+
+
+def distributed(config: DataConfig, dataset: Dataset, seed: int, num_clients: int) -> Federated:
+    """A data set split over clients, its classes thinned and its training labels corrupted as configured."""
+    with at("data"):
+        dataset = thinned(dataset, config.imbalance, stream(seed, "imbalance"))
         train, validation = divide(config, dataset, seed, num_clients)
         targets, corrupted = with_noise(dataset, train.order, config.label_noise, stream(seed, "label noise"))
     clients = ArrayClients(

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from own_files import table, write_images
 
-from fedmbo_ray.cli.data import labels, main
+from fedmbo_ray.cli.data import caption, labels, main
 from fedmbo_ray.cli.spread import Spread, spread_of
 from fedmbo_ray.core.io import SHIPPED
 from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load
@@ -71,9 +72,50 @@ def test_a_partition_by_digits_shows(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_bars_share_a_scale_and_show_the_mix() -> None:
-    table = labels(Spread("", [1, 1], [1, 1], [[30, 10], [0, 20]]))
-    assert [cell.count("0") for cell in table.columns[2].cells] == [38, 0]
-    assert [cell.count("1") for cell in table.columns[2].cells] == [12, 25]
+    spread = Spread("", [1, 1], [1, 1], [[300, 100], [0, 200]])
+    bars = labels(spread)
+    assert [cell.count("0") for cell in bars.columns[2].cells] == [38, 0]
+    assert [cell.count("1") for cell in bars.columns[2].cells] == [12, 25]
+    assert caption(spread) == "each character stands for about 8 rows"
+
+
+def test_no_bar_is_longer_than_its_rows() -> None:
+    spread = Spread("", [1, 1], [1, 1], [[5, 2], [0, 1]], ("ant", "bee"))
+    assert [cell.count("0") + cell.count("1") for cell in labels(spread).columns[2].cells] == [7, 1]
+    assert caption(spread) == "each character stands for a row; 0 = ant, 1 = bee"
+
+
+def test_how_much_clients_differ() -> None:
+    same = Spread("", [4, 4], [1, 1], [[3, 2], [3, 2]])
+    assert (same.label_distance(), same.size_variation()) == (0, 0)
+    apart = Spread("", [2, 8], [0, 0], [[2, 0], [0, 8]])
+    assert apart.label_distance() == pytest.approx((0.8 + 0.2) / 2)
+    assert apart.size_variation() == pytest.approx(0.6)
+
+
+def test_gradients_differ_more_where_labels_do() -> None:
+    mixed, sorted_ = (spread_of(None, [f"data.partition={name}"]).diversity for name in ("iid", "sorted_shards"))
+    assert mixed is not None
+    assert sorted_ is not None
+    assert mixed < 3 < sorted_
+
+
+def test_a_file_with_clients_and_numbers_to_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table().drop(columns=["colour", "sex", "kind"])
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    words = [str(tmp_path / "rows.csv"), "data.target=price", "data.client=clinic", "--plot", str(tmp_path / "p.png")]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "rows.csv, natural, 4 clients; 48 rows to test" in said
+    assert "earth mover's distance to all rows, in standard deviations" in said
+    assert "gradients are not compared: HyperRepresentation needs labels" in said
+    assert "north" in said
+
+
+def test_a_partition_and_folders_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_images(tmp_path / "pictures")
+    assert main([str(tmp_path / "pictures"), "quantity", "clients.num_clients=3"]) == 0
+    assert "pictures, quantity (alpha 0.5, min_rows 2), 3 clients; 12 rows to test" in capsys.readouterr().out
 
 
 def test_a_sweep_shows_its_first_point() -> None:
@@ -96,7 +138,7 @@ def test_the_picture(kind: str, begins: bytes, tmp_path: Path) -> None:
     [
         (["quadratic"], "problem: Quadratic makes its own data"),
         (["digist"], "can't read digist: No such file"),
-        (["digits", "mnist"], "one config or data set at most, but got digits, mnist"),
+        (["digits", "mnist"], "one config or data set and one partition at most, but got digits, mnist"),
         (["fetch", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
         (["fetch"], "fetch needs the name of a data set; known: digits"),
         (["digits", "--plot", "clients.jpg"], "--plot must end in one of png, svg, pdf, but got clients.jpg"),

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedmbo_ray.data.columns import encoded, held_out_of_each
 from fedmbo_ray.data.natural import adult, chem97, exercises, fars, speeches
-from fedmbo_ray.data.tables import encoded, held_out_of_each
 
 KEEL = """@relation fars
 @attribute CASE_STATE {Alabama,Alaska}

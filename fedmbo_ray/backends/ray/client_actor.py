@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors, packed, shares, unpacked
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.sampling import Stacks, sampled
 from fedmbo_ray.data.batches import ClientData
 from fedmbo_ray.federation.execution import Block, Job, run_block
@@ -39,8 +40,10 @@ class Computer:
     def compute(self, request: Request, arrays: Arrays) -> tuple[Reply, Arrays]:
         try:
             return packed(Joined(request.total, self._parts(request, iter(arrays))))
+        except RunFailed as error:
+            return Reply((), str(error)), []
         except Exception:  # whatever a user's kernel raises is the driver's to report
-            return Reply((), traceback.format_exc()), []
+            return Reply((), f"a client's computation raised:\n{traceback.format_exc()}"), []
 
     def _parts(self, request: Request, arrays: Iterator[Any]) -> Iterator[Part[Array]]:
         self.vectors.make_room(request.kinds)

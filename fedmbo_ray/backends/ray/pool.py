@@ -148,7 +148,7 @@ class RayActors:
 
     def _collect(self, reply: Reply, arrays: Arrays, joined: Joined[Array]) -> None:
         if reply.failure is not None:
-            raise RunFailed(f"a client's computation raised:\n{reply.failure}")
+            raise RunFailed(reply.failure)
         for part in unpacked(reply, arrays):
             joined.add(part)
         for number in reply.lost:

