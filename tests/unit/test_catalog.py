@@ -64,3 +64,14 @@ def test_methods_have_all_that_a_table_needs() -> None:
             assert each.floats_down
             assert each.floats_up
             assert each.participation
+
+
+def test_data_sets_are_listed_with_licence_and_source(capsys) -> None:
+    assert main(["data", "--json"]) == 0
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert found["fars"]["licence"] == "public domain (NHTSA)"
+    assert all(each["licence"] and each["source"] for each in found.values() if each["package"] == "fedmbo_ray")
+    assert main(["adult"]) == 0
+    printed = capsys.readouterr().out
+    assert "15 clients own the rows" in printed
+    assert "source: Becker, Kohavi 1996 (UCI Adult)" in printed
