@@ -33,7 +33,7 @@ def read_config(path: Path | None, overrides: Sequence[Override]) -> RunConfig:
 def changed(fields: Fields, overrides: Sequence[Override], root: type[RunConfig] = RunConfig) -> Fields:
     """The fields of a `root` with each `key.path=value` applied: outer before inner, of equals the last one wins.
 
-    A mapping for a section, or for a component that it does not name, changes the keys that it has, as in `construct`.
+    A mapping without a name changes the keys that it has, as in `construct`; with a name, it stands for the whole.
     """
     words = [parse_override(word) if isinstance(word, str) else word for word in overrides]
     for keys, value in sorted(words, key=lambda word: len(word[0]) - (word[0][-1] == "name")):
@@ -50,7 +50,7 @@ def change(root: type[RunConfig], fields: Fields, keys: list[str], value: object
     component, cls = annotation_at(root, fields, keys)
     if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
         choose(root, fields, path, value)
-    elif isinstance(value, Mapping) and value and set(value) <= set(fields_of(cls)):
+    elif isinstance(value, Mapping) and value and "name" not in value and set(value) <= set(fields_of(cls)):
         for key, inner in value.items():
             change(root, fields, [*keys, key], inner)
     else:

@@ -124,3 +124,11 @@ def test_what_is_accepted_gives_the_same_figures_for_any_block_size() -> None:
         *_, last = run(tiny_config("hyper_representation", problem=problem, clients=clients, rounds=3))
         losses.append(last["upper_loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_words_take_every_token_of_the_data_or_say_so() -> None:
+    from fedmbo_ray.problems.backbones import make_backbone, try_backbone
+
+    assert try_backbone("words", make_backbone({"name": "words", "vocabulary": 20, "width": 7}, (4,)), (4,), 20) == 7
+    with pytest.raises(ValueError, match="can't take inputs of shape"):
+        try_backbone("words", make_backbone({"name": "words", "vocabulary": 20}, (4,)), (4,), 21)

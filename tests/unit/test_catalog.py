@@ -73,3 +73,14 @@ def test_an_interruption_is_one_line(monkeypatch, capsys) -> None:
     monkeypatch.setattr("fedmbo_ray.cli.entries.chosen", interrupted)
     assert main([]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_data_sets_are_listed_with_licence_and_source(capsys) -> None:
+    assert main(["data", "--json"]) == 0
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert found["fars"]["licence"] == "public domain (NHTSA)"
+    assert all(each["licence"] and each["source"] for each in found.values() if each["package"] == "fedmbo_ray")
+    assert main(["adult"]) == 0
+    printed = capsys.readouterr().out
+    assert "15 clients own the rows" in printed
+    assert "source: Becker, Kohavi 1996 (UCI Adult)" in printed

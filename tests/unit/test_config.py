@@ -99,7 +99,7 @@ WRONG = {
     "clients.backend=spark": "clients.backend: input should be 'in_process' or 'ray', but got 'spark'",
     "data.name=imagenet": "data.name: unknown data set 'imagenet'; did you mean 'images'? known: digits, mnist,",
     "clients.availability={dropout: 2}": "clients.availability.dropout: input should be less than or equal to 0.99",
-    "problem.backbone=resnet": "problem: unknown backbone 'resnet'; known: mlp, cnn, or package.module:function",
+    "problem.backbone=resnet": "problem: unknown backbone 'resnet'; known: mlp, cnn, words, or package.module:function",
     "clients.availability={drop: 1}": "clients.availability: unknown key 'drop'; did you mean 'dropped'?",
     "algorithm.step_size=.inf": "algorithm.step_size.value: input should be a finite number, but got inf",
     "data.partition.x=1": "data.partition: unknown key 'x'; known: digits",
@@ -153,7 +153,7 @@ def test_a_backbone_that_does_not_fit() -> None:
     wrong = {
         "problem.backbone.depth=3": "problem: backbone 'mlp' can't be made with {'width': 64, 'depth': 3}",
         "problem.backbone.width=-1": "problem: backbone 'mlp' can't be made with {'width': -1}",
-        "problem.backbone=test_config:with_buffers": "must have no buffers",
+        "problem.backbone=test_config:with_buffers": "must keep no statistics of batches",
         "problem.backbone=test_config:with_dropout": "must be free of randomness",
         "problem.backbone=test_config:unflattened": "must give one row of features per input",
         "problem.backbone=test_config:misfit": "can't take inputs of shape (1, 8, 8): mat1 and mat2 shapes",

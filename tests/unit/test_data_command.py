@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from own_files import table, write_images
 
 from fedmbo_ray.cli.data import caption, labels, main
 from fedmbo_ray.cli.spread import Spread, spread_of
 from fedmbo_ray.core.io import SHIPPED
+from fedmbo_ray.data.dataset import Dataset
 from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load
 
 
@@ -150,3 +152,14 @@ def test_mistakes_are_one_line(words: list[str], said: str, capsys: pytest.Captu
     error = capsys.readouterr().err
     assert error.startswith(f"error: {said}")
     assert error.count("\n") == 1
+
+
+def test_numbers_to_predict_are_counted_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedmbo_ray.config.schema.DataConfig.load", lambda self: numbers())
+    spread = spread_of(None, ["data={name: chem97, partition: natural}", "clients.num_clients=2"])
+    assert spread.labels == [[6], [4]]
+
+
+def numbers() -> Dataset:
+    inputs, marks = np.arange(20.0).reshape(10, 2), np.linspace(0, 1, 10)
+    return Dataset("numbers", inputs, marks, inputs, marks, np.array([0] * 6 + [1] * 4))
