@@ -154,6 +154,7 @@ def _divided(arrays: dict[str, Any], test: float | None) -> tuple[dict[str, Any]
         _require_rows(rest, "test_")
         return train, rest
     _require_rows(arrays, "")
+    as_targets(arrays["targets"])  # what is wrong with all of them is said first
     kept = [arrays[key] for key in ("targets", "clients") if key in arrays and arrays[key].dtype.kind != "f"]
     parts = held_out(len(arrays["inputs"]), test, *(numbered(column)[0] for column in kept))
     train, rest = ({key: _picked(array, rows) for key, array in arrays.items()} for rows in parts)

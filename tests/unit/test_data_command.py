@@ -154,10 +154,12 @@ def test_mistakes_are_one_line(words: list[str], said: str, capsys: pytest.Captu
     assert error.count("\n") == 1
 
 
-def test_numbers_to_predict_are_counted_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_to_predict_are_counted_in_bins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmbo_ray.config.schema.DataConfig.load", lambda self: numbers())
     spread = spread_of(None, ["data={name: chem97, partition: natural}", "clients.num_clients=2"])
-    assert spread.labels == [[6], [4]]
+    assert [sum(each) for each in spread.labels] == [6, 4]
+    assert spread.edges[0] == 0
+    assert spread.edges[-1] == 1
 
 
 def numbers() -> Dataset:
