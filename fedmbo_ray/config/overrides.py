@@ -1,7 +1,9 @@
 """From YAML files and `key.path=value` words to a RunConfig."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 from pydantic import BaseModel
@@ -45,7 +47,8 @@ def changed(fields: Fields, overrides: Sequence[Override], root: type[RunConfig]
 
 
 def change(root: type[RunConfig], fields: Fields, keys: list[str], value: object) -> None:
-    """Apply one change to the fields."""
+    """Apply one change to the fields; a function stands for where it is."""
+    value = place_of(value) if inspect.isfunction(value) else value
     path = keys[:-1] if keys[-1] == "name" else keys
     component, cls = annotation_at(root, fields, keys)
     if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
@@ -55,6 +58,13 @@ def change(root: type[RunConfig], fields: Fields, keys: list[str], value: object
             change(root, fields, [*keys, key], inner)
     else:
         section_at(root, fields, keys[:-1])[keys[-1]] = plain(value, component)
+
+
+def place_of(function: FunctionType) -> str:
+    """`package.module:name` of a function; a ConfigError if it is inside another one."""
+    if function.__qualname__ != function.__name__ or function.__name__ == "<lambda>":
+        raise ConfigError(f"a function must be defined at the top of a module, but got {function.__qualname__}")
+    return f"{function.__module__}:{function.__name__}"
 
 
 def plain(value: object, component: Component | None = None) -> object:

@@ -236,6 +236,14 @@ def test_any_class_can_be_named_by_where_it_is_or_given_as_an_object() -> None:
     assert isinstance(MinibatchSGD, type)
 
 
+def test_functions_can_be_given_as_they_are() -> None:
+    run = run_experiment(data=table, problem=layers, rounds=2, progress=False, clients={"num_clients": 5})
+    assert run.config.resolved()["problem"]["name"] == f"{HERE}:layers"
+    assert run.config.resolved()["data"]["name"] == f"{HERE}:table"
+    with pytest.raises(ConfigError, match="must be defined at the top of a module"):
+        run_experiment(problem=lambda data: layers(data), rounds=2)
+
+
 @settings
 class Encoded:
     steps: Count = 1
