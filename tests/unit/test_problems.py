@@ -115,6 +115,9 @@ def test_the_hypergradient_of_a_minimax_problem_is_direct(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(rows, everything(task, "train"), strict=True))
     direct = grad(task.problem.upper)(x, best, rows)
     assert torch.allclose(hypergradient(task, "exact", x, best), direct, rtol=1e-9, atol=1e-12)
+    elsewhere = hypergradient(task, "exact", x, y, tolerance=1e-12)  # f is quadratic in y: a Newton step reaches y*(x)
+    assert torch.allclose(elsewhere, direct, rtol=1e-7, atol=1e-10)
+    assert not torch.allclose(grad(task.problem.upper)(x, y, rows), direct, rtol=1e-3)
     direction = torch.from_numpy(stream(3).standard_normal(len(x)))
     value = lambda x: task.problem.upper(x, solved(task, x, best), rows)  # noqa: E731
     assert torch.isclose(direct @ direction, slope(value, x, direction), rtol=1e-6)
