@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from fedmbo_ray.core.cards import STANDARD, Card
+from fedmbo_ray.core.cards import CODE, Card
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.settings import Positive, settings
 from fedmbo_ray.data.array_clients import Federated
@@ -30,7 +30,7 @@ class AUC:
     scores of the two kinds, and α is b − a. As g = −f, the hypergradient at y*(x) is ∇_x f.
     """
 
-    card: ClassVar[Card] = Card("Ying, Wen, Lyu 2016", STANDARD)
+    card: ClassVar[Card] = Card("Ying, Wen, Lyu 2016", CODE)
 
     positive: Annotated[int, Ge(0)] = 0  # the label of the positive rows
     regularization: Positive = 0.001  # λ

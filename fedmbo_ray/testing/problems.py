@@ -1,6 +1,7 @@
 """The contract of problems and partitions, and whether a config learns."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from fedmbo_ray.runs.build import build_task, require_rows
 from fedmbo_ray.testing.small import AROUND, DIGITS, after, component, require, same_seed_same_bits, small_config
 
 
-def check_problem(name: str, **parameters: object) -> None:
-    """Check a problem on the embedded digits, or on its own data.
+def check_problem(name: str, data: Mapping[str, object] = DIGITS, **parameters: object) -> None:
+    """Check a problem on the embedded digits, on other data that suit it, or on its own data.
 
     Args:
         name: its name in a config; its package must be installed.
@@ -32,7 +33,7 @@ def check_problem(name: str, **parameters: object) -> None:
         >>> check_problem("quadratic", upper_dim=3, lower_dim=2)
     """
     values = component(PROBLEMS, name, parameters)
-    config = small_config(AROUND, problem=values, **({} if makes_own_data(values) else {"data": DIGITS}))
+    config = small_config(AROUND, problem=values, **({} if makes_own_data(values) else {"data": data}))
     same_seed_same_bits(config)
     alone, together = after(config, {"block_size": 1}), after(config, {"block_size": 6})
     for key in alone:

@@ -34,6 +34,9 @@ def test_shipped_components_pass() -> None:
     check_algorithm("soba")
     check_problem("quadratic")
     check_problem("hyper_cleaning")
+    check_problem(
+        "ridge_head", {"name": "small_data:numbers", "partition": "iid"}, backbone={"name": "mlp", "width": 4}
+    )
     check_partition("dirichlet", alpha=1.0)
     assert check_learns(rounds=20).round == 20
 

@@ -113,8 +113,12 @@ def test_the_hypergradient_of_a_minimax_problem_is_direct(name: str) -> None:
     x, y = point(task)
     best, rows = solved(task, x, y), everything(task, "validation")
     assert all(torch.equal(a, b) for a, b in zip(rows, everything(task, "train"), strict=True))
+    assert task.data.num_samples == tiny_task("regularization").data.num_samples  # each row is counted once
     direct = grad(task.problem.upper)(x, best, rows)
     assert torch.allclose(hypergradient(task, "exact", x, best), direct, rtol=1e-9, atol=1e-12)
+    elsewhere = hypergradient(task, "exact", x, y, tolerance=1e-12)  # f is quadratic in y: a Newton step reaches y*(x)
+    assert torch.allclose(elsewhere, direct, rtol=1e-7, atol=1e-10)
+    assert not torch.allclose(grad(task.problem.upper)(x, y, rows), direct, rtol=1e-3)
     direction = torch.from_numpy(stream(3).standard_normal(len(x)))
     value = lambda x: task.problem.upper(x, solved(task, x, best), rows)  # noqa: E731
     assert torch.isclose(direct @ direction, slope(value, x, direction), rtol=1e-6)
@@ -239,3 +243,17 @@ def test_turned_digits_have_two_groups() -> None:
     assert (data.train_inputs[turned] == plain.train_inputs[turned][:, :, ::-1, ::-1]).all()
     assert (data.train_inputs[~turned] == plain.train_inputs[~turned]).all()
     assert len(groups()["groups"]) == 400
+
+
+def test_a_neumann_series_only_adds_noise_to_a_minimax_problem() -> None:
+    """At y*(x), where the implicit term is 0: client by client it is not."""
+    task = tiny_task("robust_clients")
+    x, y = point(task)
+    best = solved(task, x, y)
+    exact, errors = grad(task.problem.upper)(x, best, everything(task, "validation")), {}
+    for name, parameters in (("direct", {}), ("ihgp_sum", {"terms": 3}), ("phe_sum", {"terms": 3})):
+        estimator, fed = HYPERGRADIENTS[name](batch_size=8, **parameters), federation(task, 6)
+        drawn = [estimator.estimate(fed.clients(stream(k)), x, best, torch.tensor(1.0), {})[0] for k in range(30)]
+        errors[name] = float(torch.stack([(h - exact).square().sum() for h in drawn]).mean())
+    assert 5 * errors["direct"] < errors["ihgp_sum"]
+    assert 2 * errors["ihgp_sum"] < errors["phe_sum"]
