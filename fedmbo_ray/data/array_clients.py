@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmbo_ray.core.rng import Seeds, indices
 from fedmbo_ray.data.batches import Batch, ClientIds, Draw, Split
 from fedmbo_ray.data.dataset import Dataset
-from fedmbo_ray.data.mapped import Mapped
+from fedmbo_ray.data.in_file import InFile
 from fedmbo_ray.data.values import Inputs, Targets, chunks
 
 READY_BYTES = 2**30  # larger inputs are standardized when they are drawn
@@ -125,7 +125,7 @@ class ArrayClients:
         Inputs of up to `READY_BYTES` are standardized at once, which makes a draw twice as fast. A larger data set
         stays as it is until it is drawn: bytes are several times smaller to send to a node, and files are not copied.
         """
-        large = isinstance(self.inputs, Mapped) or self.inputs.size * dtype.itemsize > READY_BYTES
+        large = isinstance(self.inputs, InFile) or self.inputs.size * dtype.itemsize > READY_BYTES
         if self.ready or self.scaling is None or large:
             return replace(self, dtype=dtype)
         return replace(

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.data.held_out import held_out
-from fedmbo_ray.data.mapped import Mapped
+from fedmbo_ray.data.in_file import InFile
 from fedmbo_ray.data.values import Array as Array
 from fedmbo_ray.data.values import Inputs, Labels, Targets, as_inputs, as_targets, chunks, numbered
 
@@ -163,7 +163,7 @@ def _divided(arrays: dict[str, Any], test: float | None) -> tuple[dict[str, Any]
 
 def _picked(array: Any, rows: Labels) -> Any:
     """Some rows of an array; those of a file stay there."""
-    return array.picked(rows) if isinstance(array, Mapped) else array[rows]
+    return array.picked(rows) if isinstance(array, InFile) else array[rows]
 
 
 def _require_known(labels: Targets, test: Targets, names: tuple[str, ...]) -> None:
@@ -188,7 +188,7 @@ def _named(answer: object) -> dict[str, Any]:
     if unknown is not None:
         raise ConfigError(f"unknown array {unknown!r}; {choices(unknown, list(KEYS))}")
     return {
-        str(key): array if isinstance(array, Mapped) else np.asarray(array)
+        str(key): array if isinstance(array, InFile) else np.asarray(array)
         for key, array in answer.items()
         if array is not None
     }

@@ -114,7 +114,7 @@ def table_of(part: Saved, others: list[str], source: Source) -> Table:
     texts = [name for name in others if "string" in kinds[name] and name not in source.categories]
     if texts and len(texts) == len(others):
         raise ConfigError(
-            f"must have an input of numbers, tokens or an image, but {', '.join(texts)} is text; tokenize it: a column "
+            f"must have an input of numbers, tokens or an image, but {texts[0]!r} is text; tokenize it: a column "
             f"{TOKENS} of lists of integers",
             part.key,
         )

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmbo_ray.core.errors import ConfigError
-from fedmbo_ray.data.mapped import Mapped
+from fedmbo_ray.data.in_file import InFile
 
-Inputs = NDArray[np.uint8] | NDArray[np.floating] | NDArray[np.int64] | Mapped
+Inputs = NDArray[np.uint8] | NDArray[np.floating] | NDArray[np.int64] | InFile
 Targets = NDArray[np.int64] | NDArray[np.floating]
 Labels = NDArray[np.int64]
 Array = NDArray[Any]
@@ -22,8 +22,6 @@ def chunks(inputs: Any) -> Iterator[tuple[int, Array]]:
     rows = max(CHUNK * len(inputs) // max(inputs.size * inputs.dtype.itemsize, 1), 1)
     for start in range(0, len(inputs), rows):
         yield start, inputs[start : start + rows]
-        if isinstance(inputs, Mapped):
-            inputs.release()
 
 
 def as_inputs(inputs: Any, what: str) -> Inputs:

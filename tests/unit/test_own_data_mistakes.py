@@ -201,7 +201,7 @@ def test_saved_data_sets(tmp_path: Path) -> None:
     assert said(f"{data}/e").startswith(f"data.path: {tmp_path}/e can't be read as what save_to_disk writes: [Errno 2]")
     columns, features = {"text": ["a"] * 8, "label": [0, 1] * 4}, {"text": value("string"), "label": value("int64")}
     write_saved(tmp_path / "t", columns, features)
-    assert "but text is text; tokenize it: a column input_ids of lists of integers" in said(f"{data}/t")
+    assert "but 'text' is text; tokenize it: a column input_ids of lists of integers" in said(f"{data}/t")
     assert said(f"{data}/t, target: lable").startswith("data.target: unknown column 'lable'; did you mean 'label'?")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["validation"]}')
     assert said(data).startswith("data.path: must have a split `train`, but has validation")
