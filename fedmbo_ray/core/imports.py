@@ -1,10 +1,6 @@
 """Objects that a config names by where they are: `package.module:name`."""
 
 import importlib
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from fedmbo_ray.core.errors import ConfigError, first_line
 
@@ -18,21 +14,6 @@ def imported(name: str, kind: str) -> object:
     """The object `package.module:name`; what keeps it from being imported is a ConfigError that names the kind."""
     module, _, attribute = name.partition(":")
     try:
-        with _from_here():
-            return getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # whatever a user's module raises
         raise ConfigError(f"{kind} {name!r} can't be imported: {first_line(error)}") from None
-
-
-@contextmanager
-def _from_here() -> Iterator[None]:
-    """In this context, modules in the working folder are found as well, as `python -m` does and `fedmbo` does not."""
-    here = os.getcwd()
-    if here in sys.path or "" in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
