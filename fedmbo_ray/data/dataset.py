@@ -110,7 +110,7 @@ def dataset_of(name: str, answer: object, test: float | None) -> Dataset:
         answer: a `Dataset`; ``(inputs, targets)`` or ``(inputs, targets, clients)``; or a mapping with `inputs`,
             `targets` and, if there are any, `clients`, `groups`, `test_inputs`, `test_targets`, `test_groups`. Labels,
             clients and groups may be numbers or text.
-        test: the fraction of the rows to test on, if the answer has no test rows; None for what `held_out` takes.
+        test: the fraction of the rows to test on; None for the answer's test rows or, without any, some held out.
     """
     if isinstance(answer, Dataset):
         return answer
@@ -147,18 +147,17 @@ def dataset_of(name: str, answer: object, test: float | None) -> Dataset:
 
 def _divided(arrays: dict[str, Any], test: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays to learn from and those to test on: as they were given, or held out."""
-    if "test_inputs" in arrays:
-        train = {key: array for key, array in arrays.items() if not key.startswith("test_")}
+    train = {key: array for key, array in arrays.items() if not key.startswith("test_")}
+    _require_rows(train, "")
+    if "test_inputs" in arrays and test is None:
         rest = {key.removeprefix("test_"): arrays[key] for key in arrays if key.startswith("test_")}
-        _require_rows(train, "")
         _require_rows(rest, "test_")
         return train, rest
-    _require_rows(arrays, "")
-    as_targets(arrays["targets"])  # what is wrong with all of them is said first
-    kept = [arrays[key] for key in ("targets", "clients") if key in arrays and arrays[key].dtype.kind != "f"]
-    parts = held_out(len(arrays["inputs"]), test, *(numbered(column)[0] for column in kept))
-    train, rest = ({key: _picked(array, rows) for key, array in arrays.items()} for rows in parts)
-    return train, rest
+    as_targets(train["targets"])  # what is wrong with all of them is said first
+    kept = [train[key] for key in ("targets", "clients") if key in train and train[key].dtype.kind != "f"]
+    parts = held_out(len(train["inputs"]), test, *(numbered(column)[0] for column in kept))
+    here, there = ({key: _picked(array, rows) for key, array in train.items()} for rows in parts)
+    return here, there
 
 
 def _picked(array: Any, rows: Labels) -> Any:

@@ -45,7 +45,9 @@ def listed(folder: Path, by_client: bool, key: str) -> tuple[list[Picture], list
     depth = 2 if by_client else 1
     levels = "client/class/*.png" if by_client else "class/*.png"
     for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() in ENDINGS and each.is_file()):
-        *above, _ = path.relative_to(folder).parts
+        *above, _ = inner = path.relative_to(folder).parts
+        if any(part.startswith((".", "__MACOSX")) for part in inner):  # what systems and editors leave behind
+            continue
         if len(above) != depth:
             hint = "; set data.client=folder if it is folder/client/class" if len(above) == 2 else ""
             raise ConfigError(f"images must be in {folder}/{levels}, but there is {path}{hint}", key)

@@ -49,7 +49,14 @@ def read_saved(source: Source) -> Dataset:
         arrays = arrays_of(source, parts, name)
     made = finished(source, arrays)
     names = parts[""].features[target].get("names")
-    return replace(made, class_names=tuple(names[int(each)] for each in made.class_names)) if names else made
+    if not names:
+        return made
+    if "-1" in made.class_names:
+        raise ConfigError(
+            f"labels must be known, but {target!r} is -1 in some rows; filter them out, or set data.test=0.2",
+            "target",
+        )
+    return replace(made, class_names=tuple(names[int(each)] for each in made.class_names))
 
 
 def splits_of(root: Path) -> dict[str, tuple[Path, str]]:

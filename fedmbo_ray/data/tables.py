@@ -13,6 +13,7 @@ from fedmbo_ray.data.reading import Source, column, existing_file, finished
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+MOST_VALUES = 1000  # of a column to encode
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
@@ -41,7 +42,7 @@ def arrays_of(source: Source, tables: list[Table]) -> dict[str, Array]:
     for name in source.categories:
         if column(name, known, "categories") not in features:
             raise ConfigError(f"must be features, but {name!r} is the target, the client or the group", "categories")
-    require_columns([*features, roles["targets"]], tables)
+    require_columns([*features, *(name for role, name in roles.items() if role != "clients")], tables)
     values = {name: values_of(name, tables) for name in source.categories}
     arrays: dict[str, Array] = {}
     for table, prefix in zip(tables, ("", "test_"), strict=False):
@@ -67,7 +68,23 @@ def table_of(path: Path, key: str) -> Table:
     if not len(rows):
         raise ConfigError(f"must have rows, but {path} has a header alone", key)
     rows.columns = [str(name).strip() for name in rows.columns]
+    require_header(list(rows.columns), path, key)
     return Table(rows.reset_index(drop=True), key)
+
+
+def require_header(names: list[str], path: Path, key: str) -> None:
+    """Raise a ConfigError if a header has another separator, or a column without a name, such as row numbers."""
+    if len(names) == 1 and ";" in names[0]:
+        raise ConfigError(
+            f"must have commas between columns, but {path} begins with {names[0][:40]!r}; save it anew", key
+        )
+    if any(name.startswith("Unnamed: ") for name in names):
+        number = next(i for i, name in enumerate(names) if name.startswith("Unnamed: "))
+        raise ConfigError(
+            f"must have a name for every column, but column {number + 1} of {path} has none; if it has row numbers, "
+            "leave it out: to_csv(..., index=False)",
+            key,
+        )
 
 
 def roles_of(source: Source, known: list[str]) -> dict[str, str]:
@@ -94,8 +111,12 @@ def require_columns(names: list[str], tables: list[Table]) -> None:
 
 
 def values_of(name: str, tables: list[Table]) -> list[str]:
-    """All values of a column, in order."""
-    return sorted({str(value) for table in tables for value in with_values(table, name)})
+    """All values of a column to encode, in order."""
+    found = sorted({str(value) for table in tables for value in with_values(table, name)})
+    if len(found) > MOST_VALUES:
+        rule = f"must have {MOST_VALUES} values at most, but {name!r} has {len(found)}; group them, or drop the column"
+        raise ConfigError(rule, "categories")
+    return found
 
 
 def encoded(table: Table, name: str, values: dict[str, list[str]]) -> NDArray[np.float32]:

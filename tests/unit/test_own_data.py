@@ -112,11 +112,13 @@ def test_arrays_to_test_on(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=inputs[:200], y=labels[:200], X_test=inputs[200:], y_test=labels[200:])
     np.savez(tmp_path / "b.npz", X=inputs[:50], y=labels[:50])
     assert len(read(Source("file", tmp_path / "a.npz")).test_targets) == 40
+    assert len(read(Source("file", tmp_path / "a.npz", test=0.1)).test_targets) == 20
     assert len(read(Source("file", tmp_path / "b.npz", test=tmp_path / "b.npz")).test_targets) == 50
 
 
 def test_images_are_learned(tmp_path: Path) -> None:
     write_images(tmp_path / "plain")
+    (tmp_path / "plain" / "ant" / "._0.png").write_bytes(b"left behind by a Mac")
     assert accuracy(tmp_path, f"name: images, path: {tmp_path}/plain") > 0.9
 
 

@@ -8,6 +8,8 @@ import pytest
 from own_files import blobs, table, value, write_images, write_saved
 from quick_runs import run
 
+from fedmbo_ray.data import tables
+
 DEFAULT = ["target: kind", "client: clinic"]
 NEEDED = ["a", "b", "c", "clinic", "kind"]
 
@@ -46,6 +48,21 @@ MISTAKES = {
         text("a,kind\n1,x\n1,2,3,4\n"),
         "",
         "data.path: {file} can't be read as a table: Error tokenizing data. C error: Expected 2 fields",
+    ),
+    "other separator": (
+        text("a;kind\n1;x\n"),
+        "",
+        "data.path: must have commas between columns, but {file} begins with 'a;kind'",
+    ),
+    "row numbers": (
+        lambda file: table()[NEEDED].to_csv(file),
+        "",
+        "data.path: must have a name for every column, but column 1 of {file} has none; if it has row numbers",
+    ),
+    "many values": (
+        with_columns(street=[f"s{i}" for i in range(240)]),
+        "categories: [street]",
+        "data.categories: must have 100 values at most, but 'street' has 240; group them, or drop the column",
     ),
     "no target": (
         with_columns(),
@@ -115,7 +132,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("what", MISTAKES)
-def test_tables(what: str, tmp_path: Path) -> None:
+def test_tables(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MOST_VALUES", 100)
     write, more, expected = MISTAKES[what]
     file = tmp_path / "rows.csv"
     write(file)
@@ -203,5 +221,9 @@ def test_saved_data_sets(tmp_path: Path) -> None:
     write_saved(tmp_path / "t", columns, features)
     assert "but 'text' is text; tokenize it: a column input_ids of lists of integers" in said(f"{data}/t")
     assert said(f"{data}/t, target: lable").startswith("data.target: unknown column 'lable'; did you mean 'label'?")
+    features["label"] = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    columns = {"a": [0.5] * 8, "label": [0, 1, -1, 0] * 2}
+    write_saved(tmp_path / "u", columns, {"a": value("float32"), "label": features["label"]})
+    assert said(f"{data}/u").startswith("data.target: labels must be known, but 'label' is -1 in some rows")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["validation"]}')
     assert said(data).startswith("data.path: must have a split `train`, but has validation")
