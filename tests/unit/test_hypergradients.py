@@ -6,6 +6,7 @@ import torch
 from tasks import federation, log_slope
 
 from fedmbo_ray.core.rng import draw_seeds, stream
+from fedmbo_ray.methods.hypergradients.direct import Direct
 from fedmbo_ray.methods.hypergradients.exact import Exact
 from fedmbo_ray.methods.hypergradients.ihgp import IHGP
 from fedmbo_ray.methods.hypergradients.ihgp_sum import IHGPSum
@@ -38,6 +39,15 @@ def test_mean_is_the_truncated_neumann_hypergradient(estimator) -> None:
     h = estimates(task, estimator, n=8, repeats=500)
     expected = task.problem.surrogate(*point(task), 6)
     assert ((h.mean(0) - expected).abs() < 4 * h.std(0) / 500**0.5).all()
+
+
+def test_without_the_implicit_term_the_mean_is_the_direct_gradient() -> None:
+    task = Quadratic(nonconvexity=0.5).build(5, 30)
+    x, y = point(task)
+    h = estimates(task, Direct(batch_size=2), n=8, repeats=500)
+    expected = task.problem.settings.upper_curvature * x - task.problem.mean_upper.u
+    assert ((h.mean(0) - expected).abs() < 4 * h.std(0) / 500**0.5).all()
+    assert (expected - task.problem.surrogate(x, y)).norm() > 0.1 * expected.norm()  # it is biased
 
 
 def floor(task: Task, terms: int) -> float:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_data import groups
 from tasks import federation, tiny_config, tiny_task
 from torch import Tensor
 from torch.func import grad
@@ -13,9 +12,6 @@ from torch.func import grad
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.batches import Draw
-from fedmbo_ray.data.datasets import data_root, load
-from fedmbo_ray.data.derived import turned_digits
-from fedmbo_ray.data.long_tail import thinned
 from fedmbo_ray.methods.hypergradients import HYPERGRADIENTS
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.fair_reweighting import odds_gap, squared_gaps
@@ -180,18 +176,6 @@ def test_classes_weigh_alike_in_the_upper_loss() -> None:
     assert torch.isclose(task.problem.upper(x, y, rows), there.sum() / 10)
 
 
-def test_a_long_tail_keeps_test_rows_and_thins_the_others() -> None:
-    data = load("digits", data_root())
-    tail = thinned(data, 20, stream(0))
-    counts = np.bincount(tail.train_targets)
-    assert counts[0] == np.bincount(data.train_targets)[0]
-    assert (np.diff(counts) <= 3).all()
-    assert 15 < counts[0] / counts[-1] < 25
-    assert tail.test_targets is data.test_targets
-    assert thinned(data, 1, stream(0)) is data
-    assert np.bincount(thinned(data, 1e6, stream(0)).train_targets)[-1] == 2
-
-
 def test_gaps_between_groups() -> None:
     losses, weights = torch.tensor([1.0, 3.0, 4.0, 10.0]), torch.full((4,), 0.25)
     assert squared_gaps(losses, weights, torch.tensor([0, 0, 1, 1]), 2) == 25
@@ -234,15 +218,6 @@ def test_data_that_a_problem_can_t_use_are_refused_in_one_line(said: str) -> Non
         build_task(tiny_config("hyper_cleaning", **REFUSED[said]))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_turned_digits_have_two_groups() -> None:
-    data, plain = turned_digits(), load("digits", data_root())
-    assert 0.07 < data.groups.mean() < 0.13
-    turned = data.groups == 1
-    assert (data.train_inputs[turned] == plain.train_inputs[turned][:, :, ::-1, ::-1]).all()
-    assert (data.train_inputs[~turned] == plain.train_inputs[~turned]).all()
-    assert len(groups()["groups"]) == 400
 
 
 def test_a_neumann_series_only_adds_noise_to_a_minimax_problem() -> None:
