@@ -6,15 +6,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedmbo_ray.analysis.statistics import Values
 from fedmbo_ray.tracking.connection import make_client, require_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
 
-Values = NDArray[np.float64]
 Param = Any  # a number or a text: who asks for a parameter knows which
 
 

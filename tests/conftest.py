@@ -14,7 +14,7 @@ from forked import Forks
 from xdist.scheduler import LoadScopeScheduling
 
 from fedmbo_ray.core.errors import DownloadError
-from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.datasets import data_root, load_dataset
 
 torch.set_num_threads(1)
 FOLDERS = ("slow", "integration", "unit")
@@ -100,6 +100,6 @@ def database(empty_database: Path, tmp_path: Path) -> Iterator[str]:
 def mnist() -> None:
     """Skips where MNIST can't be had."""
     try:
-        load("mnist", data_root())
+        load_dataset("mnist", data_root())
     except DownloadError as error:
         pytest.skip(str(error))

@@ -10,16 +10,16 @@ from fedmbo_ray.analysis.learning import AXES, Curves, band, common, curves, ord
 from fedmbo_ray.analysis.mlflow_reader import RecordedStudy, RecordedTrial
 from fedmbo_ray.analysis.style import panels, shared_legend
 
-Labels = Callable[[RecordedTrial], str]
+TrialLabel = Callable[[RecordedTrial], str]
 BUDGETS = ("data_epochs", "communications")
 
 
-def found(study: RecordedStudy, x: str, label: Labels) -> list[Curves]:
+def found(study: RecordedStudy, x: str, label: TrialLabel) -> list[Curves]:
     trials = study.sweeps[study.name]
     return [curves(trial, x, "test_accuracy", label(trial)) for trial in trials]
 
 
-def column(study: RecordedStudy, axes: list[Axes], label: Labels) -> None:
+def column(study: RecordedStudy, axes: list[Axes], label: TrialLabel) -> None:
     """Test accuracy against data epochs, and below it against communications."""
     for axis, x in zip(axes, BUDGETS, strict=True):
         shown = found(study, x, label)
@@ -29,14 +29,16 @@ def column(study: RecordedStudy, axes: list[Axes], label: Labels) -> None:
         axis.set(xlabel=AXES[x], ylabel="test accuracy", xlim=(0, end), ylim=(start, 1.0))
 
 
-def draw(study: RecordedStudy, label: Labels) -> Figure:
+def draw(study: RecordedStudy, label: TrialLabel) -> Figure:
     figure, axes = panels(2)
     column(study, axes, label)
     shared_legend(figure, axes[0])
     return figure
 
 
-def claims(study: RecordedStudy, label: Labels, pairs: list[tuple[int, int]], x: str = "communications") -> list[Claim]:
+def claims(
+    study: RecordedStudy, label: TrialLabel, pairs: list[tuple[int, int]], x: str = "communications"
+) -> list[Claim]:
     """Each pair is of trials' numbers: the better first. What is compared is the mean accuracy over the curve."""
     each = found(study, x, label)
     budget = common(each)

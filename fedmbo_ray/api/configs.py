@@ -63,10 +63,10 @@ def made_of(config: ConfigLike, words: Sequence[Override], default: Path) -> Run
     """The config with changes applied."""
     if isinstance(config, RunConfig) and not words:
         return config
-    return construct(RunConfig, changed(fields_of(config, default), words))
+    return construct(RunConfig, changed(run_fields(config, default), words))
 
 
-def fields_of(config: ConfigLike, default: Path) -> Fields:
+def run_fields(config: ConfigLike, default: Path) -> Fields:
     if isinstance(config, RunConfig):
         return config.resolved()
     if isinstance(config, Mapping):

@@ -71,14 +71,16 @@ def run_study(
     only = [only] if isinstance(only, str) else list(only)
     words = [name, "--scale", scale, *overrides, *as_words(changes), *(["--only", ",".join(only)] if only else [])]
     given: list[Override] = [*overrides, *((key.split("."), value) for key, value in changes.items())]
-    folder = prepare(name, scale, out, resume, only)
+    folder = prepared_study(name, scale, out, resume, only)
     shown = watched() if progress is None else progress
     with gone_if_empty(folder.path), ray_session():
-        conduct(name, folder, scale, given, only, f"fedmbo study {shlex.join(words)}", shown)
+        run_prepared_study(name, folder, scale, given, only, f"fedmbo study {shlex.join(words)}", shown)
     return Study(folder.path)
 
 
-def prepare(name: str, scale: str, out: str | Path | None, resume: bool, only: Sequence[str] = ()) -> StudyFolder:
+def prepared_study(
+    name: str, scale: str, out: str | Path | None, resume: bool, only: Sequence[str] = ()
+) -> StudyFolder:
     """The study's folder, checked; raises ConfigError before anything is started."""
     if name not in QUESTIONS:
         raise ConfigError(f"unknown study {name!r}; {choices(name, list(QUESTIONS))}")
@@ -107,7 +109,7 @@ def require_same(folder: StudyFolder, name: str, scale: str, resume: bool) -> No
         raise ConfigError(f"resume must keep the study, but {folder.path} has {folder.name!r}, not {name!r}")
 
 
-def conduct(
+def run_prepared_study(
     name: str,
     folder: StudyFolder,
     scale: str,
@@ -119,11 +121,11 @@ def conduct(
     """Run what is left of a study and judge it; returns the number of failed trials."""
     run = StudyRun(name, folder, command)
     swept = run_sweeps(run, scale, overrides, only, shown)
-    conclude(run, swept.tracking_uri, shown)
+    judge_and_record(run, swept.tracking_uri, shown)
     return swept.failed
 
 
-def conclude(run: StudyRun, uri: str | None, shown: bool = True) -> None:
+def judge_and_record(run: StudyRun, uri: str | None, shown: bool = True) -> None:
     """Judge the results in MLflow, draw figures, and record both in MLflow."""
     from fedmbo_ray.analysis.conclusions import conclude as judged  # matplotlib takes seconds to import
     from fedmbo_ray.analysis.mlflow_reader import Store

@@ -79,12 +79,12 @@ def run_sweep(
     if isinstance(config, str) and is_override(config):
         overrides, config = (config, *overrides), None
     given: list[Override] = [*overrides, *((key.split("."), value) for key, value in changes.items())]
-    sweep, folder = prepare(config, given, out, resume, scale)
+    sweep, folder = prepared_sweep(config, given, out, resume, scale)
     scaled_to = [] if scale == STANDARD else ["--scale", scale]
     named = ["--out", str(folder.path), "--resume"] if resume else [name_of(config)]
     words = [*named, *overrides, *as_words(changes), *scaled_to]
     shown = watched() if progress is None else progress
-    conduct(sweep, folder, f"fedmbo tune {shlex.join(words)}", shown, track)
+    run_prepared_sweep(sweep, folder, f"fedmbo tune {shlex.join(words)}", shown, track)
     return Sweep(folder.path)
 
 
@@ -98,7 +98,7 @@ def name_of(config: SweepConfig | None) -> str:
     return "sweep.yaml" if isinstance(config, Mapping) else str(config or QUICKSTART.stem)
 
 
-def prepare(
+def prepared_sweep(
     config: SweepConfig | None,
     overrides: Sequence[Override],
     out: str | Path | None,
@@ -106,7 +106,7 @@ def prepare(
     scale: str = STANDARD,
 ) -> tuple[SweepPlan, SweepFolder]:
     """The sweep and its folder, both checked; raises ConfigError before anything is started."""
-    given = fields_of(config)
+    given = sweep_fields(config)
     stem = "sweep" if isinstance(config, Mapping) else Path(name_of(config)).stem
     named = None if out is None else SweepFolder(Path(out).expanduser())
     if resume:
@@ -121,13 +121,13 @@ def prepare(
 
 def plan_of(config: SweepConfig | None, overrides: Sequence[Override], scale: str = STANDARD) -> SweepPlan:
     """The sweep that a config describes, with overrides applied."""
-    given = fields_of(config)
+    given = sweep_fields(config)
     return make_sweep(
         changed(scaled(read_yaml(QUICKSTART) if given is None else given, scale), list(overrides), SweepFields)
     )
 
 
-def fields_of(config: SweepConfig | None) -> Fields | None:
+def sweep_fields(config: SweepConfig | None) -> Fields | None:
     """The keys and values of a config that is a mapping, a file or a name; None if there is none."""
     if config is None:
         return None
@@ -138,7 +138,9 @@ def fields_of(config: SweepConfig | None) -> Fields | None:
     return read_yaml(find_config(config))
 
 
-def conduct(sweep: SweepPlan, folder: SweepFolder, command: str, shown: bool = True, track: bool = True) -> BestTrial:
+def run_prepared_sweep(
+    sweep: SweepPlan, folder: SweepFolder, command: str, shown: bool = True, track: bool = True
+) -> BestTrial:
     """Run the unfinished trials of a sweep, with progress on stderr if `shown`; returns the best trial."""
     with gone_if_empty(folder.path):
         check_metric(sweep)

@@ -162,7 +162,7 @@ def section(config: dict[str, object], name: str, path: Path) -> dict[str, objec
     return found
 
 
-def check(path: Path) -> None:
+def check_cluster(path: Path) -> None:
     """Check the head, from the machine that will start it."""
     machines, door = read(path)
     if door.key is not None and not Path(door.key).expanduser().exists():
@@ -199,7 +199,7 @@ def main(words: list[str] | None = None) -> int:
         args = parser.parse_args(words)
         if (args.what == "add") != (args.host is not None):
             raise ConfigError(f"{args.what} {'needs the' if args.what == 'add' else 'takes no'} address of a machine")
-        {"check": check, "workers": workers, "add": lambda file: add(file, args.host)}[args.what](args.file)
+        {"check": check_cluster, "workers": workers, "add": lambda file: add(file, args.host)}[args.what](args.file)
         return 0
 
     return guarded(work, lambda: "")

@@ -71,8 +71,8 @@ def show_data_sets() -> None:
     console.print(f"downloaded to {escape(str(data_root()))}", highlight=False, soft_wrap=True)
 
 
-def fetch(names: list[str]) -> None:
-    from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load
+def fetch_named(names: list[str]) -> None:
+    from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load_dataset
 
     for name in names:
         if name not in DATASETS:
@@ -80,7 +80,7 @@ def fetch(names: list[str]) -> None:
     if not names:
         raise ConfigError(f"fetch needs the name of a data set; {choices('', list(DATASETS))}")
     for name in names:
-        load(name, data_root())
+        load_dataset(name, data_root())
         print(f"{name}: {data_root() / name}" if ABOUT[name].files else f"{name}: embedded")
 
 
@@ -214,7 +214,7 @@ def main(words: list[str] | None = None) -> int:
         if not args.words and args.plot is None:
             show_data_sets()
         elif args.words[:1] == ["fetch"]:
-            fetch(args.words[1:])
+            fetch_named(args.words[1:])
         else:
             show_spread(args.words, args.plot)
         return 0

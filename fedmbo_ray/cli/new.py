@@ -22,7 +22,7 @@ Example:
 """
 
 
-def check(name: str, folder: Path) -> None:
+def check_new(name: str, folder: Path) -> None:
     """Raise a ConfigError unless a package of this name can be made there."""
     if not re.fullmatch(r"[A-Za-z](\w*[A-Za-z0-9])?", name, re.ASCII) or keyword.iskeyword(name):
         raise ConfigError(f"NAME must be a Python name that begins with a letter and ends without _, but got {name!r}")
@@ -52,7 +52,7 @@ def main(words: list[str] | None = None) -> int:
     def work() -> int:
         name = parser.parse_args(words).name
         folder = Path(name)
-        check(name, folder)
+        check_new(name, folder)
         write(name, folder)
         print(f"wrote the package {name}; next:")
         print(f"  pip install --editable './{name}[test]'")

@@ -47,7 +47,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     return args
 
 
-def prepare(args: argparse.Namespace, folder: "RunFolder | None") -> tuple["RunConfig", "Task"]:
+def prepared_run(args: argparse.Namespace, folder: "RunFolder | None") -> tuple["RunConfig", "Task"]:
     """The config of the run, checked, and its task; raises ConfigError before anything is started."""
     from fedmbo_ray.api.configs import prepared
 
@@ -151,7 +151,7 @@ def main(words: list[str] | None = None) -> int:
 
         named = None if args.out is None else RunFolder(args.out)
         with result_alone() as stdout:
-            config, task = prepare(args, named)
+            config, task = prepared_run(args, named)
             folder = named or RunFolder(new_timed(Path("runs")))
             with tracking(config, folder, args):
                 last = follow(config, task, folder, args.resume, args.profile)

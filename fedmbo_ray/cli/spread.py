@@ -77,7 +77,7 @@ def spread_of(file: Path | None, overrides: list[Override]) -> Spread:
 
     Without a file, data whose rows belong to clients have as many clients as there are.
     """
-    config = config_of(file, overrides)
+    config = shown_config(file, overrides)
     if config.data is None:
         raise ConfigError(
             f"{type(config.problem).__name__} makes its own data, so there is no data set to show", "problem"
@@ -154,7 +154,7 @@ def diversity(task: Task) -> float:
     return float((each - mean).square().sum(1).mean() / mean.square().sum())
 
 
-def config_of(file: Path | None, overrides: list[Override]) -> RunConfig:
+def shown_config(file: Path | None, overrides: list[Override]) -> RunConfig:
     if file is None or not is_sweep(file):
         return read_config(file, overrides)
     sweep = read_sweep(file, [word for word in overrides if isinstance(word, str)])

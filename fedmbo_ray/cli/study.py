@@ -59,17 +59,17 @@ def main(words: list[str] | None = None) -> int:
 
     def work() -> int:
         args = parse(words)
-        from fedmbo_ray.api.study import Study, conduct, prepare  # torch takes seconds to import
+        from fedmbo_ray.api.study import Study, prepared_study, run_prepared_study  # torch takes seconds to import
         from fedmbo_ray.runs.ray_session import ray_session
 
         command = f"{called(MODULE)} {shlex.join(word for word in words if word != '--resume')}"
         well = True
         with result_alone(), ray_session(), ExitStack() as stack:
             for name in args.names:
-                started.append(prepare(name, args.scale, args.out, args.resume))
+                started.append(prepared_study(name, args.scale, args.out, args.resume))
                 stack.enter_context(gone_if_empty(started[-1].path))
             for name, folder in zip(args.names, started, strict=True):
-                failed = conduct(name, folder, args.scale, args.overrides, args.only, command)
+                failed = run_prepared_study(name, folder, args.scale, args.overrides, args.only, command)
                 well = well and not failed and Study(folder.path).verdict != "failed"
         return 0 if well else 1
 

@@ -45,11 +45,11 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def planned(args: argparse.Namespace) -> tuple["SweepPlan", int]:
     """The sweep that would be run, and how many of its trials have ended; makes no folder."""
-    from fedmbo_ray.api.sweep import plan_of, prepare  # torch takes seconds to import
+    from fedmbo_ray.api.sweep import plan_of, prepared_sweep  # torch takes seconds to import
 
     if not args.resume and args.out is None:
         return plan_of(args.file, args.overrides, args.scale), 0
-    sweep, folder = prepare(args.file, args.overrides, args.out, args.resume, args.scale)
+    sweep, folder = prepared_sweep(args.file, args.overrides, args.out, args.resume, args.scale)
     return sweep, sum(trial.done for trial in folder.trials())
 
 
@@ -104,11 +104,11 @@ def main(words: list[str] | None = None) -> int:
         if args.dry_run:
             dry_run(args)
             return 0
-        from fedmbo_ray.api.sweep import conduct, prepare  # torch takes seconds to import
+        from fedmbo_ray.api.sweep import prepared_sweep, run_prepared_sweep  # torch takes seconds to import
 
         with result_alone() as stdout:
-            sweep, folder = prepare(args.file, args.overrides, args.out, args.resume, args.scale)
-            best = conduct(sweep, folder, f"{called(MODULE)} {shlex.join(words)}")
+            sweep, folder = prepared_sweep(args.file, args.overrides, args.out, args.resume, args.scale)
+            best = run_prepared_sweep(sweep, folder, f"{called(MODULE)} {shlex.join(words)}")
             if args.json:
                 print(json.dumps(best._asdict()), file=stdout, flush=True)
         return 1 if best.failed else 0

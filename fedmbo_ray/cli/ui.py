@@ -30,7 +30,7 @@ Examples:
 """
 
 
-def check(store: Path, port: int) -> None:
+def check_store(store: Path, port: int) -> None:
     """Raise a ConfigError unless the database exists and the port is free."""
     if not store.is_file():
         makers = "fedmbo tune, fedmbo study or fedmbo run --track"
@@ -91,7 +91,7 @@ def main(words: list[str] | None = None) -> int:
 
     def work() -> int:
         args = parser.parse_args(words)
-        check(args.store, args.port)
+        check_store(args.store, args.port)
         try:
             serve(args.store, args.port)
         except KeyboardInterrupt:  # the way to end it

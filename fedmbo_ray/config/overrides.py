@@ -13,7 +13,7 @@ from fedmbo_ray.core.components import (
     Component,
     component_of,
     construct,
-    fields_of,
+    field_names,
     is_number,
     required_of,
     section_of,
@@ -53,7 +53,7 @@ def change(root: type[RunConfig], fields: Fields, keys: list[str], value: object
     component, cls = annotation_at(root, fields, keys)
     if isinstance(value, str) and not is_number(value) and component_at(root, fields, path) is not None:
         choose(root, fields, path, value)
-    elif isinstance(value, Mapping) and value and "name" not in value and set(value) <= set(fields_of(cls)):
+    elif isinstance(value, Mapping) and value and "name" not in value and set(value) <= set(field_names(cls)):
         for key, inner in value.items():
             change(root, fields, [*keys, key], inner)
     else:

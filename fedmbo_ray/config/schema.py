@@ -7,13 +7,13 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 
 from fedmbo_ray.core.cards import card_of
-from fedmbo_ray.core.components import Component, parts_of
+from fedmbo_ray.core.components import Component, Fields, parts_of
 from fedmbo_ray.core.errors import ConfigError, at
 from fedmbo_ray.core.settings import Count, NonNegative, Positive, Probability
 from fedmbo_ray.data.dataset import Dataset
-from fedmbo_ray.data.datasets import ABOUT, DATASETS, check_name, data_root, load
+from fedmbo_ray.data.datasets import ABOUT, DATASETS, check_name, data_root, load_dataset
 from fedmbo_ray.data.partitions import IID, AnyPartition, ByDigits, Natural, Partition
-from fedmbo_ray.data.sources import KEYS, READERS, Source, read
+from fedmbo_ray.data.sources import KEYS, READERS, Source, read_source
 from fedmbo_ray.federation.availability import Unreliable
 from fedmbo_ray.federation.rounds import Round
 from fedmbo_ray.methods.algorithms import AnyAlgorithm
@@ -34,10 +34,9 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
-Place = Annotated[Path, AfterValidator(_absolute)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Share = Annotated[NonNegative, AfterValidator(_as_ray_counts)]
 Amount = Annotated[int, Strict(), Ge(1)]  # a Count without an upper limit, since floats are many
-Fields = dict[str, Any]  # a config as read from YAML
 
 
 class Section(BaseModel):
@@ -56,11 +55,11 @@ class DataConfig(Section):
     """Which data set, and how it is distributed over the clients."""
 
     name: str = "digits"  # of the catalogue; file, images or huggingface; or package.module:function
-    path: Place | None = None  # of a file or a folder
+    path: AbsolutePath | None = None  # of a file or a folder
     target: str | None = None  # the column to predict
     client: str | None = None  # the column of client ids
     group: str | None = None  # the column of groups, for problems about fairness
-    test: Annotated[float, Gt(0), Lt(1)] | Place | None = None  # fraction of the rows, or a file with rows, to test on
+    test: Annotated[float, Gt(0), Lt(1)] | AbsolutePath | None = None  # a fraction of the rows, or a file, to test on
     predict: Literal["labels", "numbers"] | None = None  # what targets are, where they don't say it themselves
     categories: tuple[str, ...] = ()  # columns to encode with a feature for each value
     size: tuple[Count, Count] | None = None  # height and width to give all images
@@ -87,8 +86,8 @@ class DataConfig(Section):
     def load(self) -> Dataset:
         """The data set; what is wrong with it is a ConfigError."""
         if self.name in DATASETS:
-            return load(self.name, self.root or data_root())
-        return read(Source(**{key: getattr(self, key) for key in Source._fields}))
+            return load_dataset(self.name, self.root or data_root())
+        return read_source(Source(**{key: getattr(self, key) for key in Source._fields}))
 
 
 class ClientsConfig(Section):

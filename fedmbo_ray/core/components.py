@@ -71,7 +71,7 @@ def construct(cls: type[T], values: Mapping[str, Any], kept: T | None = None) ->
     A mapping given for a section changes only the keys it names; the rest keep the values of `kept`, or their defaults.
     The same holds for a component whose mapping has no `name`.
     """
-    built = dict(values) if kept is None else {**{key: getattr(kept, key) for key in fields_of(cls)}, **values}
+    built = dict(values) if kept is None else {**{key: getattr(kept, key) for key in field_names(cls)}, **values}
     for name, value in values.items():
         field = (checked_fields(cls) or {}).get(name)
         if field is None or not isinstance(value, Mapping):
@@ -94,14 +94,14 @@ def explain(errors: list[ErrorDetails], cls: type) -> ConfigError:
     error = errors[0]
     path = tuple(str(part) for part in error["loc"])
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return ConfigError(f"unknown key {path[-1]!r}; {choices(path[-1], fields_of(cls))}", *path[:-1])
+        return ConfigError(f"unknown key {path[-1]!r}; {choices(path[-1], field_names(cls))}", *path[:-1])
     if error["type"] in ("missing", "missing_argument"):
         others = [str(each["loc"][-1]) for each in errors[1:] if each["type"] == error["type"]]
         return ConfigError("is required" + (f", and so is {', '.join(others)}" if others else ""), *path)
     if error["type"] == "value_error":
         return ConfigError(str(error["ctx"]["error"]), *path)
     if error["type"] == "dataclass_type":
-        keys = ", ".join(fields_of(section_of((checked_fields(cls) or {})[path[0]])))
+        keys = ", ".join(field_names(section_of((checked_fields(cls) or {})[path[0]])))
         free = next((base.__name__ for base in cls.__mro__[1:] if _leaves_free(base, path[0])), None)
         if free is None:
             return ConfigError(f"must be a mapping of some of the keys {keys}, but got {error['input']!r}", *path)
@@ -116,7 +116,7 @@ def _leaves_free(cls: type, name: str) -> bool:
     return field is not None and component_of(field) is not None
 
 
-def fields_of(cls: object) -> list[str]:
+def field_names(cls: object) -> list[str]:
     """The keys that a section or a component has."""
     return list(checked_fields(cls) or {})
 

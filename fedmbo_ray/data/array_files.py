@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError, choices, first_line
-from fedmbo_ray.data.dataset import Array, Dataset
+from fedmbo_ray.data.dataset import AnyArray, Dataset
 from fedmbo_ray.data.in_file import InFile, at_offset, in_archive
 from fedmbo_ray.data.reading import Source, existing_file, finished
 
@@ -35,13 +35,13 @@ def read_arrays(source: Source) -> Dataset:
     return finished(source, arrays)
 
 
-def single_arrays(source: Source) -> dict[str, Array | InFile]:
+def single_arrays(source: Source) -> dict[str, AnyArray | InFile]:
     """The inputs in an npy file, and targets, clients and groups in others next to it, which the config names."""
     if source.target is None:
         raise ConfigError("is required: the npy file of the targets, next to data.path", "target")
     if isinstance(source.test, Path):
         raise ConfigError("must be a fraction of the rows for npy files", "test")
-    arrays: dict[str, Array | InFile] = {}
+    arrays: dict[str, AnyArray | InFile] = {}
     for role, name, key in (("inputs", source.place.name, "path"), *((ROLES[k], getattr(source, k), k) for k in ROLES)):
         if name is not None:
             path = existing_file(source.place.parent / name, key)
@@ -52,7 +52,7 @@ def single_arrays(source: Source) -> dict[str, Array | InFile]:
     return arrays
 
 
-def arrays_of(path: Path, source: Source, key: str) -> dict[str, Array | InFile]:
+def arrays_of(path: Path, source: Source, key: str) -> dict[str, AnyArray | InFile]:
     """The arrays in a file, by what they are."""
     try:
         with np.load(existing_file(path, key), allow_pickle=False) as file:
@@ -63,7 +63,7 @@ def arrays_of(path: Path, source: Source, key: str) -> dict[str, Array | InFile]
         raise ConfigError(f"{path} can't be read as arrays: {first_line(error)}", key) from None
 
 
-def array_in(path: Path, file: np.lib.npyio.NpzFile, name: str, key: str) -> Array | InFile:
+def array_in(path: Path, file: np.lib.npyio.NpzFile, name: str, key: str) -> AnyArray | InFile:
     """One array; a ConfigError if it is made of Python objects, which could run any program."""
     try:
         return in_archive(path, name) or file[name]

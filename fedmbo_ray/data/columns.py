@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from fedmbo_ray.data.dataset import Labels, held_out
 
-Table = Any  # a pandas DataFrame; pandas is imported where a table is read, since that takes half a second
+DataFrame = Any  # a pandas DataFrame; pandas is imported where a table is read, since that takes half a second
 COMMON = 0.005  # the share of the rows from which a word has a column: scaling would blow rarer ones up
 TEST = 0.2  # the fraction of the rows to test on
 
 
-def encoded(table: Table) -> NDArray[np.float32]:
+def encoded_columns(table: DataFrame) -> NDArray[np.float32]:
     """Columns of numbers as they are, columns of words as one column of zeros and ones for every common word."""
     columns: list[NDArray[np.float32]] = []
     for name in table.columns:

@@ -11,7 +11,7 @@ import numpy as np
 from fedmbo_ray.core.errors import ConfigError, choices
 from fedmbo_ray.data.held_out import held_out
 from fedmbo_ray.data.in_file import InFile
-from fedmbo_ray.data.values import Array as Array
+from fedmbo_ray.data.values import AnyArray as AnyArray
 from fedmbo_ray.data.values import Inputs, Labels, Targets, as_inputs, as_targets, chunks, numbered
 
 

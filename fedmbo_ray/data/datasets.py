@@ -47,12 +47,12 @@ def check_name(name: str, others: list[str]) -> str:
 
 
 @cache
-def load(name: str, root: Path) -> Dataset:
+def load_dataset(name: str, root: Path) -> Dataset:
     """A data set of the catalogue that this package has."""
     return DATASETS[name](root)
 
 
-def call(name: str, arguments: Mapping[str, object], test: float | None) -> Dataset:
+def called_dataset(name: str, arguments: Mapping[str, object], test: float | None) -> Dataset:
     """The data set that another package's or a user's function returns."""
     function = plugins()[name].load() if name in plugins() else imported(name, "data set")
     if not callable(function):

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError
-from fedmbo_ray.data.dataset import Array, Dataset
-from fedmbo_ray.data.pictures import Picture, stacked
+from fedmbo_ray.data.dataset import AnyArray, Dataset
+from fedmbo_ray.data.pictures import ImageFile, stacked
 from fedmbo_ray.data.reading import Source, existing_folder, finished
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -28,7 +28,7 @@ def read_folder(source: Source) -> Dataset:
     found = {prefix: listed(folder, source.client is not None, key) for prefix, (folder, key) in parts.items()}
     every = [picture for pictures, _, _ in found.values() for picture in pictures]
     inputs = stacked(every, source.size, "path")  # all at once: of one size, all grey or all in colour
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, AnyArray] = {}
     start = 0
     for prefix, (pictures, classes, clients) in found.items():
         arrays[f"{prefix}inputs"] = inputs[start : start + len(pictures)]
@@ -39,7 +39,7 @@ def read_folder(source: Source) -> Dataset:
     return finished(source, arrays)
 
 
-def listed(folder: Path, by_client: bool, key: str) -> tuple[list[Picture], list[str], list[str]]:
+def listed(folder: Path, by_client: bool, key: str) -> tuple[list[ImageFile], list[str], list[str]]:
     """The images below a folder in order of their names, the class of each, and the client of each if there are any."""
     pictures, classes, clients = [], [], []
     depth = 2 if by_client else 1
@@ -51,7 +51,7 @@ def listed(folder: Path, by_client: bool, key: str) -> tuple[list[Picture], list
         if len(above) != depth:
             hint = "; set data.client=folder if it is folder/client/class" if len(above) == 2 else ""
             raise ConfigError(f"images must be in {folder}/{levels}, but there is {path}{hint}", key)
-        pictures.append(Picture(str(path), path))
+        pictures.append(ImageFile(str(path), path))
         classes.append(above[-1])
         if by_client:
             clients.append(above[0])

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError, choices, first_line
-from fedmbo_ray.data.dataset import Array, Dataset
-from fedmbo_ray.data.pictures import Picture, stacked
+from fedmbo_ray.data.dataset import AnyArray, Dataset
+from fedmbo_ray.data.pictures import ImageFile, stacked
 from fedmbo_ray.data.reading import Source, column, existing_folder, finished
-from fedmbo_ray.data.tables import Table, plain
+from fedmbo_ray.data.tables import NamedTable, plain_column
 from fedmbo_ray.data.tables import arrays_of as arrays_of_table
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def one_input(others: list[str], features: dict[str, Any]) -> str | None:
     return None
 
 
-def table_of(part: Saved, others: list[str], source: Source) -> Table:
+def table_of(part: Saved, others: list[str], source: Source) -> NamedTable:
     """The columns of a split as a table."""
     kinds = {name: str(part.features[name].get("dtype")) for name in others}
     texts = [name for name in others if "string" in kinds[name] and name not in source.categories]
@@ -125,13 +125,13 @@ def table_of(part: Saved, others: list[str], source: Source) -> Table:
             f"{TOKENS} of lists of integers",
             part.key,
         )
-    return Table(part.rows.to_pandas(), part.key)
+    return NamedTable(part.rows.to_pandas(), part.key)
 
 
-def arrays_of(source: Source, parts: dict[str, Saved], name: str) -> dict[str, Array]:
+def arrays_of(source: Source, parts: dict[str, Saved], name: str) -> dict[str, AnyArray]:
     """One column as inputs, by the names that `dataset_of` takes."""
     inputs = pictures_in(parts, name, source) if parts[""].features[name]["_type"] == "Image" else lists(parts, name)
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, AnyArray] = {}
     start = 0
     roles = (("targets", source.target), ("clients", source.client), ("groups", source.group))
     for prefix, part in parts.items():
@@ -140,11 +140,11 @@ def arrays_of(source: Source, parts: dict[str, Saved], name: str) -> dict[str, A
         for role, each in roles:
             if each is not None and (role != "clients" or not prefix):
                 column(each, part.rows.column_names, part.key)
-                arrays[prefix + role] = plain(Table(part.rows.select([each]).to_pandas(), part.key), each)
+                arrays[prefix + role] = plain_column(NamedTable(part.rows.select([each]).to_pandas(), part.key), each)
     return arrays
 
 
-def pictures_in(parts: dict[str, Saved], name: str, source: Source) -> Array:
+def pictures_in(parts: dict[str, Saved], name: str, source: Source) -> AnyArray:
     """The images of all splits."""
     found = []
     for prefix, part in parts.items():
@@ -152,11 +152,11 @@ def pictures_in(parts: dict[str, Saved], name: str, source: Source) -> Array:
             what = f"{prefix}{name} in row {row + 1}"
             if cell is None or (cell.get("bytes") is None and not cell.get("path")):
                 raise ConfigError(f"images must be there, but {what} is missing; filter such rows out", part.key)
-            found.append(Picture(what, cell["bytes"] if cell.get("bytes") is not None else Path(cell["path"])))
+            found.append(ImageFile(what, cell["bytes"] if cell.get("bytes") is not None else Path(cell["path"])))
     return stacked(found, source.size, "path")
 
 
-def lists(parts: dict[str, Saved], name: str) -> Array:
+def lists(parts: dict[str, Saved], name: str) -> AnyArray:
     """The lists of all splits: integers are tokens, filled up with 0; floats must be equally many."""
     rows = [each for part in parts.values() for each in part.rows[name].to_pylist()]
     missing = next((row for row, each in enumerate(rows) if not each), None)

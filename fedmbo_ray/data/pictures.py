@@ -17,14 +17,14 @@ GREY = ("1", "L")  # other modes become red, green and blue
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L")  # more than a byte for a pixel
 
 
-class Picture(NamedTuple):
+class ImageFile(NamedTuple):
     """An image: what errors call it, and its file or the bytes of its file."""
 
     name: str
     content: Path | bytes
 
 
-def stacked(pictures: Sequence[Picture], size: tuple[int, int] | None, key: str) -> NDArray[np.uint8]:
+def stacked(pictures: Sequence[ImageFile], size: tuple[int, int] | None, key: str) -> NDArray[np.uint8]:
     """All images as an array of shape (rows, channels, height, width); a ConfigError at the key names a wrong one.
 
     Args:
@@ -50,7 +50,7 @@ def stacked(pictures: Sequence[Picture], size: tuple[int, int] | None, key: str)
     return made
 
 
-def _shape(picture: Picture, key: str) -> tuple[int, int, bool]:
+def _shape(picture: ImageFile, key: str) -> tuple[int, int, bool]:
     """Height, width and whether it has colours, from the head of the file."""
     image = _opened(picture, key)
     with image:
@@ -59,7 +59,7 @@ def _shape(picture: Picture, key: str) -> tuple[int, int, bool]:
         return image.height, image.width, image.mode not in GREY
 
 
-def _pixels(picture: Picture, mode: str, size: tuple[int, int], key: str) -> NDArray[np.uint8]:
+def _pixels(picture: ImageFile, mode: str, size: tuple[int, int], key: str) -> NDArray[np.uint8]:
     """Of shape (channels, height, width)."""
     with _opened(picture, key) as image:
         try:
@@ -72,7 +72,7 @@ def _pixels(picture: Picture, mode: str, size: tuple[int, int], key: str) -> NDA
     return np.atleast_3d(np.asarray(converted, dtype=np.uint8)).transpose(2, 0, 1)
 
 
-def _opened(picture: Picture, key: str) -> "Image":
+def _opened(picture: ImageFile, key: str) -> "Image":
     from PIL import Image  # takes a moment
 
     content = picture.content

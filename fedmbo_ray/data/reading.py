@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmbo_ray.core.errors import ConfigError, at, choices
 from fedmbo_ray.data.dataset import Dataset, dataset_of
-from fedmbo_ray.data.values import Array, as_targets
+from fedmbo_ray.data.values import AnyArray, as_targets
 
 
 class Source(NamedTuple):
@@ -42,7 +42,7 @@ def existing_file(path: Path, key: str) -> Path:
     if path.is_dir():
         raise ConfigError(f"must be a file, but {path} is a folder; see data.name=images and huggingface", key)
     if not path.is_file():
-        raise ConfigError(f"must be a file, but there is no {path}{nearest(path)}", key)
+        raise ConfigError(f"must be a file, but there is no {path}{nearest_file(path)}", key)
     if path.stat().st_size == 0:
         raise ConfigError(f"must have rows, but {path} is empty", key)
     return path
@@ -51,12 +51,12 @@ def existing_file(path: Path, key: str) -> Path:
 def existing_folder(path: Path, key: str) -> Path:
     """The path, if there is a folder; else a ConfigError at the key."""
     if not path.is_dir():
-        what = "is a file" if path.is_file() else f"is not there{nearest(path)}"
+        what = "is a file" if path.is_file() else f"is not there{nearest_file(path)}"
         raise ConfigError(f"must be a folder, but {path} {what}", key)
     return path
 
 
-def nearest(path: Path) -> str:
+def nearest_file(path: Path) -> str:
     """The file of a similar name in the same folder, as a hint."""
     near = [each.name for each in sorted(path.parent.iterdir())] if path.parent.is_dir() else []
     found, _, _ = choices(path.name, near).partition("known: ")
@@ -84,7 +84,7 @@ def finished(source: Source, arrays: Mapping[str, Any]) -> Dataset:
         raise ConfigError(error.rule, *(error.path or ("path",))) from None
 
 
-def as_predicted(targets: Array, predict: str | None) -> Array:
+def as_predicted(targets: AnyArray, predict: str | None) -> AnyArray:
     """Targets as labels or as numbers, if the config says which."""
     if predict == "numbers":
         try:

@@ -5,20 +5,20 @@ from collections.abc import Callable
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.data.array_files import ARRAYS, read_arrays
 from fedmbo_ray.data.dataset import Dataset
-from fedmbo_ray.data.datasets import call
+from fedmbo_ray.data.datasets import called_dataset
 from fedmbo_ray.data.folders import read_folder
 from fedmbo_ray.data.huggingface import read_saved
 from fedmbo_ray.data.reading import Source as Source
 from fedmbo_ray.data.tables import TABLES, read_table
 
 
-def read(source: Source) -> Dataset:
+def read_source(source: Source) -> Dataset:
     """The data set behind a source."""
     if source.name in READERS:
         return READERS[source.name](source)
     if source.test is not None and source.fraction is None:
         raise ConfigError("must be a fraction of the rows for a function, which may return test rows itself", "test")
-    return call(source.name, source.arguments, source.fraction)
+    return called_dataset(source.name, source.arguments, source.fraction)
 
 
 def read_file(source: Source) -> Dataset:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmbo_ray.core.errors import ConfigError, choices, first_line
-from fedmbo_ray.data.dataset import Array, Dataset
+from fedmbo_ray.data.dataset import AnyArray, Dataset
 from fedmbo_ray.data.reading import Source, column, existing_file, finished
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ MOST_VALUES = 1000  # of a column to encode
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
-class Table(NamedTuple):
+class NamedTable(NamedTuple):
     """A table and the key of the config that names its file."""
 
     rows: "DataFrame"
@@ -32,7 +32,7 @@ def read_table(source: Source) -> Dataset:
     return finished(source, arrays_of(source, tables))
 
 
-def arrays_of(source: Source, tables: list[Table]) -> dict[str, Array]:
+def arrays_of(source: Source, tables: list[NamedTable]) -> dict[str, AnyArray]:
     """A table as arrays: numbers are features, but for the columns that a config gives another role."""
     known = list(tables[0].rows.columns)
     roles = roles_of(source, known)
@@ -44,16 +44,16 @@ def arrays_of(source: Source, tables: list[Table]) -> dict[str, Array]:
             raise ConfigError(f"must be features, but {name!r} is the target, the client or the group", "categories")
     require_columns([*features, *(name for role, name in roles.items() if role != "clients")], tables)
     values = {name: values_of(name, tables) for name in source.categories}
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, AnyArray] = {}
     for table, prefix in zip(tables, ("", "test_"), strict=False):
         arrays[f"{prefix}inputs"] = np.concatenate([encoded(table, name, values) for name in features], axis=1)
         for role, name in roles.items():
             if name in table.rows.columns and (role != "clients" or not prefix):
-                arrays[prefix + role] = plain(table, name)
+                arrays[prefix + role] = plain_column(table, name)
     return arrays
 
 
-def table_of(path: Path, key: str) -> Table:
+def table_of(path: Path, key: str) -> NamedTable:
     """The table in a file; a ConfigError says why it can't be read."""
     import pandas as pd  # takes half a second
 
@@ -69,7 +69,7 @@ def table_of(path: Path, key: str) -> Table:
         raise ConfigError(f"must have rows, but {path} has a header alone", key)
     rows.columns = [str(name).strip() for name in rows.columns]
     require_header(list(rows.columns), path, key)
-    return Table(rows.reset_index(drop=True), key)
+    return NamedTable(rows.reset_index(drop=True), key)
 
 
 def require_header(names: list[str], path: Path, key: str) -> None:
@@ -101,7 +101,7 @@ def roles_of(source: Source, known: list[str]) -> dict[str, str]:
     return roles
 
 
-def require_columns(names: list[str], tables: list[Table]) -> None:
+def require_columns(names: list[str], tables: list[NamedTable]) -> None:
     """Raise a ConfigError unless every table has these columns."""
     for table in tables:
         missing = [name for name in names if name not in table.rows.columns]
@@ -110,7 +110,7 @@ def require_columns(names: list[str], tables: list[Table]) -> None:
             raise ConfigError(f"must have the columns of data.path, but lacks {missing[0]!r}; {there}", table.key)
 
 
-def values_of(name: str, tables: list[Table]) -> list[str]:
+def values_of(name: str, tables: list[NamedTable]) -> list[str]:
     """All values of a column to encode, in order."""
     found = sorted({str(value) for table in tables for value in with_values(table, name)})
     if len(found) > MOST_VALUES:
@@ -119,7 +119,7 @@ def values_of(name: str, tables: list[Table]) -> list[str]:
     return found
 
 
-def encoded(table: Table, name: str, values: dict[str, list[str]]) -> NDArray[np.float32]:
+def encoded(table: NamedTable, name: str, values: dict[str, list[str]]) -> NDArray[np.float32]:
     """A feature as one column of numbers, or as a column for each of its values."""
     if name not in values:
         return numbers(table, name)[:, None]
@@ -127,7 +127,7 @@ def encoded(table: Table, name: str, values: dict[str, list[str]]) -> NDArray[np
     return (texts[:, None] == np.array(values[name])).astype(np.float32)
 
 
-def numbers(table: Table, name: str) -> NDArray[np.float32]:
+def numbers(table: NamedTable, name: str) -> NDArray[np.float32]:
     """A column of numbers; a ConfigError shows the first value that is none."""
     import pandas as pd
 
@@ -150,7 +150,7 @@ def numbers(table: Table, name: str) -> NDArray[np.float32]:
     return made
 
 
-def plain(table: Table, name: str) -> Array:
+def plain_column(table: NamedTable, name: str) -> AnyArray:
     """A column as numpy has it: integers, booleans, floats or text."""
     import pandas as pd
 
@@ -164,7 +164,7 @@ def plain(table: Table, name: str) -> Array:
     return found.astype(str).to_numpy(dtype=str)
 
 
-def with_values(table: Table, name: str) -> "Series":
+def with_values(table: NamedTable, name: str) -> "Series":
     """A column, if it has a value in every row; else a ConfigError."""
     found = table.rows[name]
     if found.isna().any():

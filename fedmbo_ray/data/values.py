@@ -12,12 +12,12 @@ from fedmbo_ray.data.in_file import InFile
 Inputs = NDArray[np.uint8] | NDArray[np.floating] | NDArray[np.int64] | InFile
 Targets = NDArray[np.int64] | NDArray[np.floating]
 Labels = NDArray[np.int64]
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 CHUNK = 2**24  # bytes looked at together
 
 
-def chunks(inputs: Any) -> Iterator[tuple[int, Array]]:
+def chunks(inputs: Any) -> Iterator[tuple[int, AnyArray]]:
     """The rows of a large array in parts, each with the number of its first row: there is no copy of the whole."""
     rows = max(CHUNK * len(inputs) // max(inputs.size * inputs.dtype.itemsize, 1), 1)
     for start in range(0, len(inputs), rows):
@@ -46,7 +46,7 @@ def as_inputs(inputs: Any, what: str) -> Inputs:
     return inputs if inputs.dtype.itemsize in (4, 8) else inputs.astype(np.float32)
 
 
-def as_targets(targets: Array) -> tuple[Targets, tuple[str, ...]]:
+def as_targets(targets: AnyArray) -> tuple[Targets, tuple[str, ...]]:
     """Labels as 0, …, C−1 with their names, or floats for regression.
 
     Integers and text are labels; floats are numbers to predict, unless they are whole and few.
@@ -71,7 +71,7 @@ def as_targets(targets: Array) -> tuple[Targets, tuple[str, ...]]:
     return labels, names
 
 
-def numbered(column: Array) -> tuple[Labels, tuple[str, ...]]:
+def numbered(column: AnyArray) -> tuple[Labels, tuple[str, ...]]:
     """The values of a column as 0, 1, … in sorted order, and what they were."""
     if column.ndim != 1:
         raise ConfigError(f"labels, clients and groups must have the shape (rows,), but got {column.shape}")

@@ -10,7 +10,7 @@ from fedmbo_ray.data.batches import ClientIds
 from fedmbo_ray.federation.execution import Draws, Job
 from fedmbo_ray.problems.oracles import Tensors
 
-Rows = Tensor | Sequence[Tensor]
+RowTensors = Tensor | Sequence[Tensor]
 
 
 def remembered(memory: Tensor, clients: ClientIds, rows: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def job_of(kernel: Callable[..., Tensors], shared: tuple[Tensor | float, ...], d
     return Job(kernel, tuple(map(as_tensor, shared)), draw, summed)
 
 
-def as_rows(rows: Rows) -> tuple[Tensor, ...]:
+def as_rows(rows: RowTensors) -> tuple[Tensor, ...]:
     """One tensor or several, as a tuple."""
     return (rows,) if isinstance(rows, Tensor) else tuple(rows)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.rng import draw_seeds
 from fedmbo_ray.data.batches import ClientData, ClientIds
-from fedmbo_ray.federation.arguments import Rows, as_rows, job_of, remembered, unwrapped
+from fedmbo_ray.federation.arguments import RowTensors, as_rows, job_of, remembered, unwrapped
 from fedmbo_ray.federation.availability import AlwaysAvailable, Availability
 from fedmbo_ray.federation.cohort import Cohort
 from fedmbo_ray.federation.execution import Backend, Block, Draws, Job
@@ -162,8 +162,8 @@ class Clients:
         kernel: Callable[..., R],
         cohort: Cohort | ClientIds,
         *shared: Tensor | float,
-        each: Rows = (),
-        own: Rows = (),
+        each: RowTensors = (),
+        own: RowTensors = (),
         draw: Draws,
     ) -> R:
         """Let every slot's client run a kernel, in one communication.
@@ -191,8 +191,8 @@ class Clients:
         kernel: Callable[..., R],
         cohort: Cohort | ClientIds,
         *shared: Tensor | float,
-        each: Rows = (),
-        own: Rows = (),
+        each: RowTensors = (),
+        own: RowTensors = (),
         draw: Draws,
     ) -> R:
         """Let every slot's client run a kernel, in one communication, and average what they upload.
@@ -206,7 +206,7 @@ class Clients:
         return cast("R", unwrapped([total / len(cohort) for total in sums] + memory))
 
     def _communicate(
-        self, job: Job, cohort: Cohort | ClientIds, each: Rows, own: Rows
+        self, job: Job, cohort: Cohort | ClientIds, each: RowTensors, own: RowTensors
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """The sums over all slots of what clients upload (if summed); its rows (if not) and the new memory."""
         cohort = cohort if isinstance(cohort, Cohort) else Cohort(cohort)

@@ -56,7 +56,7 @@ def gradient_in_v(terms: list[Term]) -> Tensor:
     return reduce(add, [term.in_v() for term in terms if term.v is not None])
 
 
-Look = Callable[[Tensor, Samples], Samples]  # what x makes of a batch
+View = Callable[[Tensor, Samples], Samples]  # what x makes of a batch
 
 
 class FeatureCache:
@@ -67,7 +67,7 @@ class FeatureCache:
 
     def __init__(self, problem: Layered) -> None:
         self.problem, self.capabilities = problem, capabilities(problem)
-        self.last: tuple[Look, Tensor, Samples, Samples] | None = None
+        self.last: tuple[View, Tensor, Samples, Samples] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
@@ -78,7 +78,7 @@ class FeatureCache:
     def lower_sees(self, x: Tensor, batch: Samples) -> Samples:
         return self._seen(self.problem.lower_sees, x, batch)
 
-    def _seen(self, look: Look, x: Tensor, batch: Samples) -> Samples:
+    def _seen(self, look: View, x: Tensor, batch: Samples) -> Samples:
         last = self.last
         if last is None or last[0] != look or last[1] is not x or last[2] is not batch:
             self.last = last = (look, x, batch, look(x, batch))

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[np.generic]]
+NamedArrays = dict[str, NDArray[np.generic]]
 DIGITS = 64  # of a SHA-256 in hexadecimal
 
 
-def npz(arrays: Arrays) -> bytes:
+def npz(arrays: NamedArrays) -> bytes:
     """An .npz file whose comment, where a zip archive ends, is the SHA-256 of all that stands before it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -24,7 +24,7 @@ def npz(arrays: Arrays) -> bytes:
     return content + sha256(content).hexdigest().encode()
 
 
-def read_npz(path: Path) -> Arrays | None:
+def read_npz(path: Path) -> NamedArrays | None:
     """What `npz` made of arrays, None if the file is damaged."""
     content = path.read_bytes()
     if sha256(content[:-DIGITS]).hexdigest().encode() != content[-DIGITS:]:

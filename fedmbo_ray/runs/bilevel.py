@@ -27,7 +27,7 @@ CLIENTS_TOGETHER = 50
 NEWTON_STEPS, CG_STEPS = 30, 500  # at most
 
 
-class Part(NamedTuple):
+class ClientGroup(NamedTuple):
     """The merged data of some clients, with their share of all clients."""
 
     problem: Problem  # one that remembers what x makes of these data
@@ -119,13 +119,13 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return float(a.double() @ b.double()) / norms if norms else math.nan
 
 
-def _part(task: Task, ids: np.ndarray) -> Part:
+def _part(task: Task, ids: np.ndarray) -> ClientGroup:
     seeds, cpu = draw_seeds(stream(0, "all data"), len(ids)), torch.device("cpu")
     train, validation = (
         one_slot(task.data.draw(ids, seeds, Draw(split, None), cpu)) for split in ("train", "validation")
     )
     problem: Any = FeatureCache(task.problem) if is_layered(task.problem) else task.problem
-    return Part(problem, train, validation, len(ids) / task.data.num_clients)
+    return ClientGroup(problem, train, validation, len(ids) / task.data.num_clients)
 
 
 def _groups(num_clients: int) -> list[np.ndarray]:

@@ -78,7 +78,7 @@ class Evaluation:
         }
 
 
-def means(sums: Figures, rounds: int) -> Figures:
+def running_means(sums: Figures, rounds: int) -> Figures:
     """Of figures over the points of all rounds so far, that of the record not among them."""
     return {f"mean_{name}": total / rounds if rounds else math.nan for name, total in sums.items()}
 

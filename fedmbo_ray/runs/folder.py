@@ -12,12 +12,12 @@ import torch
 
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged
 from fedmbo_ray.core.io import held, to_yaml, write_atomically
-from fedmbo_ray.runs.arrays import Arrays, npz, read_npz
+from fedmbo_ray.runs.arrays import NamedArrays, npz, read_npz
 from fedmbo_ray.runs.state import State
 
 Record = dict[str, Any]
 
-ABOUT = "_about"  # the array of a checkpoint that holds text: JSON of its costs and sums
+CHECKPOINT_NOTE = "_about"  # the array of a checkpoint that holds text: JSON of its costs and sums
 ENDING = ("status", "reason", "ended_by", "backend", "x_sha256", "y_sha256")  # that only a run's last record has
 
 
@@ -32,13 +32,13 @@ class Checkpoint(NamedTuple):
     def round(self) -> int:
         return int(self.costs["round"])
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> NamedArrays:
         about = json.dumps({"costs": self.costs, "sums": self.sums})
-        return {**plain(self.state), ABOUT: np.array(about)}
+        return {**as_arrays(self.state), CHECKPOINT_NOTE: np.array(about)}
 
     @staticmethod
-    def of(arrays: Arrays) -> "Checkpoint":
-        about = json.loads(arrays.pop(ABOUT).item())
+    def of(arrays: NamedArrays) -> "Checkpoint":
+        about = json.loads(arrays.pop(CHECKPOINT_NOTE).item())
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return Checkpoint(state, about["costs"], about["sums"])
 
@@ -125,7 +125,7 @@ class RunFolder:
 
     def save_result(self, state: State) -> None:
         """Write the final x and y where `numpy.load` finds them."""
-        write_atomically(self.result_file, npz(plain({name: state[name] for name in ("x", "y")})))
+        write_atomically(self.result_file, npz(as_arrays({name: state[name] for name in ("x", "y")})))
 
     def result(self) -> State | None:
         """The final x and y; those of the newest checkpoint until there are any; None before the first."""
@@ -147,5 +147,5 @@ class RunFolder:
         return sorted(path for path in found if path.stem.isdecimal() and path.is_file())
 
 
-def plain(state: State) -> Arrays:
+def as_arrays(state: State) -> NamedArrays:
     return {name: tensor.contiguous().numpy() for name, tensor in state.items()}

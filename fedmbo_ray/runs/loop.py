@@ -17,7 +17,7 @@ from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_federation, build_task
 from fedmbo_ray.runs.clock import ONE_THREAD, Clock
-from fedmbo_ray.runs.evaluation import Evaluation, jsonable, means
+from fedmbo_ray.runs.evaluation import Evaluation, jsonable, running_means
 from fedmbo_ray.runs.folder import Checkpoint, Record, RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.state import State, diverged, sha256, shapes
@@ -49,7 +49,7 @@ def run(
         yield from loop.records(stop, tick)
 
 
-class Place(NamedTuple):
+class RunPosition(NamedTuple):
     """Where a run is. Assigned as a whole, so that an interruption finds it before a round or after it."""
 
     round: int
@@ -87,7 +87,7 @@ class Loop:
             self.clock, self.evaluation = Clock(backend), Evaluation(config, self.task)
             x, y = self.task.problem.init(stream(config.seed, "init"))
             state = config.algorithm.init(x, y, self.task.data.num_clients)
-            self.place = Place(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))
+            self.place = RunPosition(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))
             self.saved = 0  # the round that the newest checkpoint is of
             self.known = self._restore(folder) if folder is not None and resume else []
             self.resources = stack.pop_all()
@@ -171,7 +171,7 @@ class Loop:
             self._save()
         return record
 
-    def _next(self) -> Place:
+    def _next(self) -> RunPosition:
         """The place after one more round."""
         k, before, algorithm = self.round, self.state, self.config.algorithm
         self.federation.meter = replace(self.meter)  # without what a round that was interrupted has cost
@@ -181,7 +181,7 @@ class Loop:
             raise RunFailed(f"{rule}, {shapes(before)}, but returned {shapes(state)}")
         figures = self.evaluation.averaged(before)
         sums = {name: total + figures[name] for name, total in self.place.sums.items()}
-        return Place(k + 1, state, replace(self.federation.meter), sums, before["x"], settled=False)
+        return RunPosition(k + 1, state, replace(self.federation.meter), sums, before["x"], settled=False)
 
     def _due(self, round: int) -> bool:
         return round % self.config.record.every == 0
@@ -210,7 +210,7 @@ class Loop:
     def _record(self, **ending: str) -> Record:
         costs = self._costs()
         counts = ("round", "communications", "samples", "data_epochs", "floats_up", "floats_down", "dropped")
-        figures = self.evaluation.figures(self.state, self.round) | means(self.place.sums, self.round)
+        figures = self.evaluation.figures(self.state, self.round) | running_means(self.place.sums, self.round)
         every = self.config.record.exact_every
         if every is not None and (self.round % every == 0 or ending):
             figures |= self.evaluation.exact(self.state, self.place.before)
@@ -239,7 +239,7 @@ class Loop:
             raise FolderDamaged(f"the newest checkpoint in {folder.checkpoints} is of another problem or algorithm")
         costs = checkpoint.costs
         meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})
-        self.place = Place(checkpoint.round, checkpoint.state, meter, checkpoint.sums)
+        self.place = RunPosition(checkpoint.round, checkpoint.state, meter, checkpoint.sums)
         self.saved, self.clock.total = checkpoint.round, Seconds(costs["wall_seconds"], costs["cpu_seconds"])
         last = checkpoint.round - (self.limits.ended_by(costs) is not None)
         return folder.rewind(lambda round: round <= last and self._due(round))

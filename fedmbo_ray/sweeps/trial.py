@@ -154,7 +154,7 @@ def together(sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: Ex
 
 def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Generator[Record]:
     """The records of a run, from where it was left; nothing of one that has ended is computed again."""
-    require_same(folder, config)
+    require_same_run(folder, config)
     known = folder.records()
     if known and "status" in known[-1]:
         yield from known
@@ -170,7 +170,7 @@ def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) 
             time.sleep(0.5)
 
 
-def require_same(folder: RunFolder, config: RunConfig) -> None:
+def require_same_run(folder: RunFolder, config: RunConfig) -> None:
     """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default."""
     if not folder.has_run():
         return

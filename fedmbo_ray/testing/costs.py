@@ -11,7 +11,7 @@ from fedmbo_ray.federation.clients import Federation
 from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
 from fedmbo_ray.testing.small import require, start
 
-Figures = tuple[float, ...]  # communications, floats down and floats up per client that takes part
+CostFigures = tuple[float, ...]  # communications, floats down and floats up per client that takes part
 
 P, Q = 3, 5  # the dimensions of x and y where costs are measured
 
@@ -22,7 +22,7 @@ def sends_what_its_card_says(config: RunConfig) -> None:
     parts: list[object] = [algorithm]
     if isinstance(algorithm, DoubleLoop) and not hasattr(algorithm, "card"):
         parts = [algorithm.lower, algorithm.hypergradient, algorithm.outer]
-    possible: set[Figures] = {(0.0, 0.0, 0.0)}
+    possible: set[CostFigures] = {(0.0, 0.0, 0.0)}
     told = []
     for part in parts:
         card = card_of(part)
@@ -46,7 +46,7 @@ def letters(part: object, config: RunConfig) -> dict[str, int]:
     return {**steps, "p": P, "q": Q, "m": config.clients.num_clients, "n": config.clients.cohort_size}
 
 
-def formulas(cost: Cost, known: dict[str, int]) -> set[Figures]:
+def formulas(cost: Cost, known: dict[str, int]) -> set[CostFigures]:
     """All possible values of a cost, over all values of its random letters."""
     depths, n = range(known["N"]), known["n"]
     random = {"D": depths, "D_max": depths, "D_mean": [i / n for i in range(known["N"] * n)], "R": range(50)}
@@ -58,17 +58,17 @@ def formulas(cost: Cost, known: dict[str, int]) -> set[Figures]:
     return found
 
 
-def measured(federation: Federation, call: Callable[[], object]) -> Figures:
+def measured(federation: Federation, call: Callable[[], object]) -> CostFigures:
     """What a call sends."""
     before = counted(federation)
     call()
     return tuple(round(b - a, 6) for a, b in zip(before, counted(federation), strict=True))
 
 
-def counted(federation: Federation) -> Figures:
+def counted(federation: Federation) -> CostFigures:
     meter, n = federation.meter, federation.cohort_size
     return meter.communications, meter.floats_down / n, meter.floats_up / n
 
 
-def total(a: Figures, b: Figures) -> Figures:
+def total(a: CostFigures, b: CostFigures) -> CostFigures:
     return tuple(round(i + j, 6) for i, j in zip(a, b, strict=True))

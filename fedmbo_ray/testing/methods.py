@@ -3,7 +3,7 @@
 import torch
 
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.core.components import fields_of
+from fedmbo_ray.core.components import field_names
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.hypergradients import HYPERGRADIENTS
@@ -13,7 +13,7 @@ from fedmbo_ray.testing.costs import P, Q, sends_what_its_card_says
 from fedmbo_ray.testing.small import (
     AROUND,
     DIGITS,
-    Values,
+    Settings,
     after,
     component,
     participation,
@@ -88,11 +88,11 @@ def check_algorithm(name: str, **parameters: object) -> None:
     Example:
         >>> check_algorithm("fedmbo", step_size=0.01)
     """
-    given = {"smoothness": 20} if "smoothness" in fields_of(ALGORITHMS[name]) else {}  # cards leave out measuring it
+    given = {"smoothness": 20} if "smoothness" in field_names(ALGORITHMS[name]) else {}  # cards leave out measuring it
     _check(component(ALGORITHMS, name, {**given, **parameters}))
 
 
-def _check(algorithm: Values) -> None:
+def _check(algorithm: Settings) -> None:
     config = small_config(algorithm, problem={"name": "quadratic", "upper_dim": P, "lower_dim": Q})
     same_seed_same_bits(config)
     _survives(config)
@@ -104,7 +104,7 @@ def _check(algorithm: Values) -> None:
 
 def _survives(config: RunConfig) -> None:
     """Check that x and y stay finite with other cohort sizes and with clients that drop out."""
-    sizes: list[Values] = [{"cohort_size": 1}, {"cohort_size": 20, "replace": False}, {"cohort_size": 30}]
+    sizes: list[Settings] = [{"cohort_size": 1}, {"cohort_size": 20, "replace": False}, {"cohort_size": 30}]
     some = not participation(config.algorithm) & {"full", "one"}
     for change in (*(sizes if some else ()), {"availability": {"dropout": 0.5, "dropped": "omit"}}):
         state = after(config, change)

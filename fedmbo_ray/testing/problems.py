@@ -10,7 +10,7 @@ from fedmbo_ray.api.experiment import run_experiment
 from fedmbo_ray.api.run import Run
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.rng import stream
-from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.data.partitions import PARTITIONS, Partition
 from fedmbo_ray.problems import PROBLEMS, makes_own_data
 from fedmbo_ray.runs.build import build_task, require_rows
@@ -61,7 +61,7 @@ def check_partition(name: str, **parameters: object) -> None:
     """
     values = component(PARTITIONS, name, parameters)
     partition: Partition = construct(PARTITIONS[name], {key: value for key, value in values.items() if key != "name"})
-    data = load("digits", data_root())
+    data = load_dataset("digits", data_root())
     before = data.train_targets.copy()
     first, again = (partition.split(data, 20, stream(0, "partition")) for _ in range(2))
     require_rows(first, 20, len(before))

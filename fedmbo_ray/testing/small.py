@@ -16,19 +16,19 @@ from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.base import State
 from fedmbo_ray.runs.build import build_federation, build_task
 
-Values = Mapping[str, object]  # of a component or a section, as a config has them
+Settings = Mapping[str, object]  # of a component or a section, as a config has them
 
 # Values for parameters without a default.
-TYPICAL: Values = {"steps": 2, "local_steps": 3, "terms": 3, "batch_size": 4, "step_size": 0.1}
+TYPICAL: Settings = {"steps": 2, "local_steps": 3, "terms": 3, "batch_size": 4, "step_size": 0.1}
 # The double loop around the tested part; the cost of its other parts is not random.
-AROUND: Values = {
+AROUND: Settings = {
     "name": "double_loop",
     "step_size": 0.05,
     "smoothness": 20,
     "lower": {"name": "minibatch_sgd", "steps": 2, "step_size": 0.2, "batch_size": 4},
     "hypergradient": {"name": "phe_sum", "terms": 2, "batch_size": 4},
 }
-DIGITS: Values = {"name": "digits", "partition": {"name": "iid"}}
+DIGITS: Settings = {"name": "digits", "partition": {"name": "iid"}}
 
 
 def require(holds: bool, said: str) -> None:
@@ -36,7 +36,7 @@ def require(holds: bool, said: str) -> None:
         raise AssertionError(said)
 
 
-def component(registry: Registry, name: str, parameters: Values) -> dict[str, object]:
+def component(registry: Registry, name: str, parameters: Settings) -> dict[str, object]:
     """A component as in a config, with a value for every required parameter."""
     missing = [key for key in required_of(registry[name]) if key not in parameters]
     unknown = [key for key in missing if key not in TYPICAL]
@@ -44,7 +44,7 @@ def component(registry: Registry, name: str, parameters: Values) -> dict[str, ob
     return {"name": name, **{key: TYPICAL[key] for key in missing}, **parameters}
 
 
-def small_config(algorithm: Values, **sections: Values) -> RunConfig:
+def small_config(algorithm: Settings, **sections: Settings) -> RunConfig:
     """The algorithm on a small problem, with as many clients as it asks for."""
     built: object = construct(
         ALGORITHMS[str(algorithm["name"])], {key: algorithm[key] for key in algorithm if key != "name"}
@@ -70,7 +70,7 @@ def start(config: RunConfig) -> tuple[Federation, State]:
     return federation, config.algorithm.init(x, y, task.data.num_clients)
 
 
-def after(config: RunConfig, clients: Values | None = None, seed: int = 0) -> State:
+def after(config: RunConfig, clients: Settings | None = None, seed: int = 0) -> State:
     """The state after two rounds; `seed` decides what rounds draw, but not the data or the starting point."""
     plain = config.resolved()
     changed: RunConfig = construct(RunConfig, {**plain, "clients": {**plain["clients"], **(clients or {})}})

@@ -33,13 +33,13 @@ def run_tracked(
         if study is None and shown:
             say_what_came_out(sweep, folder, console)
         if tracker is not None and background is not None:
-            conclude(tracker, background, study, shown)
+            conclude_sweep(tracker, background, study, shown)
     if best is None:
         raise RunFailed("no trial of the sweep has a score: all have diverged or failed")
     return best
 
 
-def conclude(tracker: SweepTracker, background: BackgroundTracking, study: Above | None, shown: bool) -> None:
+def conclude_sweep(tracker: SweepTracker, background: BackgroundTracking, study: Above | None, shown: bool) -> None:
     """Send the rest to MLflow, with what theory predicts in a study, and say where it is."""
     if not background.conclude():
         said = f"MLflow at {tracker.uri} can't be reached: continue the sweep in {tracker.folder.path} (resume)"

@@ -15,7 +15,7 @@ from mlflow.entities import Run as MlflowRun
 from fedmbo_ray import ConfigError, run_experiment
 from fedmbo_ray.cli.run import main
 from fedmbo_ray.config.overrides import read_config
-from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import run
 from fedmbo_ray.tracking import background
@@ -62,7 +62,7 @@ def test_a_run_is_recorded_with_all_that_a_trial_has(here: Path, capsys: pytest.
         model = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
     finally:
         mlflow.set_tracking_uri(mlflow_uri)
-    digits = load("digits", data_root())
+    digits = load_dataset("digits", data_root())
     right = model.predict(digits.test_inputs.astype(np.float32)).argmax(1) == digits.test_targets
     assert right.mean() == pytest.approx(records[-1]["test_accuracy"])
 

@@ -12,7 +12,7 @@ from servers import free_port, served
 from small_sweeps import SMALL, by_hand, shown, sweep_of, wait_for
 from tasks import reference
 
-from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.sweeps.ranking import ranked
 from fedmbo_ray.tracking.background import BackgroundTracking
 from fedmbo_ray.tracking.sweep_tracker import SweepTracker
@@ -67,7 +67,7 @@ def test_the_best_model_can_be_loaded_and_knows_what_was_learned(tmp_path: Path)
     assert logged.source_run_id == tracker.runs[ranked(folder, sweep.tune)[0].name].run_id
     model = mlflow.pyfunc.load_model(logged.model_uri)
     assert model.metadata.signature is not None
-    digits = load("digits", data_root())
+    digits = load_dataset("digits", data_root())
     right = model.predict(digits.test_inputs.astype(np.float32)).argmax(1) == digits.test_targets
     last = folder.trial(ranked(folder, sweep.tune)[0].name).records()[-1]
     assert right.mean() == pytest.approx(last["test_accuracy"])

@@ -9,7 +9,7 @@ from checkout import ROOT
 from fedmbo_ray.config.overrides import read_config
 from fedmbo_ray.core.errors import DownloadError
 from fedmbo_ray.data.dataset import Dataset
-from fedmbo_ray.data.datasets import ABOUT, data_root, load
+from fedmbo_ray.data.datasets import ABOUT, data_root, load_dataset
 from fedmbo_ray.data.downloads import problem_with
 from fedmbo_ray.data.images import _FASHION, _fashion_from_debian
 from fedmbo_ray.runs.loop import run
@@ -28,7 +28,7 @@ CONTENTS = {
 def had(name: str) -> Dataset:
     """The data set; skips where it can't be had."""
     try:
-        return load(name, data_root())
+        return load_dataset(name, data_root())
     except DownloadError as error:
         pytest.skip(str(error))
 

@@ -23,7 +23,7 @@ from fedmbo_ray import (
     run_sweep,
 )
 from fedmbo_ray.api import study
-from fedmbo_ray.api.sweep import as_words, plan_of, prepare
+from fedmbo_ray.api.sweep import as_words, plan_of, prepared_sweep
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.cli.command import Parser
 from fedmbo_ray.cli.run import parse
@@ -97,7 +97,7 @@ def test_a_tilde_is_the_user_s_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run_experiment(tiny_config(), out="~/run").folder == tmp_path / "run"
     assert load("~/run").folder == tmp_path / "run"
     assert parse(["--out=~/run"]).out == tmp_path / "run"
-    assert prepare(SWEEP, [], "~/sweep", resume=False)[1].path == tmp_path / "sweep"
+    assert prepared_sweep(SWEEP, [], "~/sweep", resume=False)[1].path == tmp_path / "sweep"
 
 
 SWEEP = {**tiny_config().resolved(), "tune": {"seeds": 2}}
@@ -150,7 +150,7 @@ def test_a_study_takes_the_name_of_one_sweep_and_keywords(monkeypatch: pytest.Mo
         folder.begin(name, "smoke")
         return 0
 
-    monkeypatch.setattr("fedmbo_ray.api.study.conduct", conduct)
+    monkeypatch.setattr("fedmbo_ray.api.study.run_prepared_study", conduct)
     run_study("theory", scale="smoke", out=tmp_path / "a", only="inner", progress=False, **{"tune.seeds": 2})
     command = "fedmbo study theory --scale smoke tune.seeds=2 --only inner"
     assert calls == [("smoke", [(["tune", "seeds"], 2)], ["inner"], command, False)]
@@ -163,7 +163,7 @@ def test_resume_needs_the_folder_that_is_named(monkeypatch: pytest.MonkeyPatch, 
     for call in (run_experiment, run_sweep, lambda **words: run_study("theory", **words)):
         with pytest.raises(ConfigError, match=r"resume needs a folder with a .*, but nowhere has no"):
             call(out="nowhere", resume=True)
-    assert study.prepare("theory", "smoke", None, resume=True).path.parent == Path("studies")
+    assert study.prepared_study("theory", "smoke", None, resume=True).path.parent == Path("studies")
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:

@@ -95,5 +95,5 @@ def test_figures_are_drawn_once_however_often_mlflow_is_told(monkeypatch: pytest
     monkeypatch.setattr(study.MlflowExperiment, "connect", lambda self: None)
     run = SimpleNamespace(name="theory", identity="", command="", folder=SimpleNamespace(figures=None))
     run.conclude = lambda *args: recorded.update()
-    study.conclude(run, "nowhere")
+    study.judge_and_record(run, "nowhere")
     assert (len(drawn), recorded.calls) == (1, 3)

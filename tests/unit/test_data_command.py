@@ -10,11 +10,11 @@ from fedmbo_ray.cli.data import caption, labels, main
 from fedmbo_ray.cli.spread import Spread, spread_of
 from fedmbo_ray.core.io import SHIPPED
 from fedmbo_ray.data.dataset import Dataset
-from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load
+from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load_dataset
 
 
 def agrees(name: str) -> bool:
-    about, data = ABOUT[name], load(name, data_root())
+    about, data = ABOUT[name], load_dataset(name, data_root())
     rows = (len(data.train_targets), len(data.test_targets))
     return (*rows, data.train_inputs.shape[1:], data.num_classes) == about[:4]
 

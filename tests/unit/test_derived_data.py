@@ -3,13 +3,13 @@
 import numpy as np
 
 from fedmbo_ray.core.rng import stream
-from fedmbo_ray.data.datasets import data_root, load
+from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.data.derived import turned_digits
 from fedmbo_ray.data.long_tail import thinned
 
 
 def test_a_long_tail_keeps_test_rows_and_thins_the_others() -> None:
-    data = load("digits", data_root())
+    data = load_dataset("digits", data_root())
     tail = thinned(data, 20, stream(0))
     counts = np.bincount(tail.train_targets)
     assert counts[0] == np.bincount(data.train_targets)[0]
@@ -21,7 +21,7 @@ def test_a_long_tail_keeps_test_rows_and_thins_the_others() -> None:
 
 
 def test_turned_digits_have_two_groups() -> None:
-    data, plain = turned_digits(), load("digits", data_root())
+    data, plain = turned_digits(), load_dataset("digits", data_root())
     assert 0.07 < data.groups.mean() < 0.13
     turned = data.groups == 1
     assert (data.train_inputs[turned] == plain.train_inputs[turned][:, :, ::-1, ::-1]).all()

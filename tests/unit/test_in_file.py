@@ -15,7 +15,7 @@ from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.data import in_file
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.data.in_file import InFile
-from fedmbo_ray.data.sources import Source, read
+from fedmbo_ray.data.sources import Source, read_source
 from fedmbo_ray.runs.build import federate
 
 
@@ -33,9 +33,9 @@ def write(folder: Path) -> Path:
 
 def test_the_same_data_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source("file", write(tmp_path))
-    loaded = read(source)
+    loaded = read_source(source)
     monkeypatch.setattr(in_file, "LARGE", 0)
-    here = read(source)
+    here = read_source(source)
     assert isinstance(loaded.train_inputs, np.ndarray)
     assert isinstance(here.train_inputs, InFile)
     assert isinstance(here.test_inputs, InFile)
@@ -77,7 +77,7 @@ def test_what_is_compressed_or_of_another_kind_is_read(tmp_path: Path, small: No
     np.savez(tmp_path / "b.npz", inputs=np.asfortranarray(inputs), targets=labels)
     np.savez(tmp_path / "c.npz", inputs=inputs.astype(np.float16), targets=labels)
     for name in "abc":
-        assert isinstance(read(Source("file", tmp_path / f"{name}.npz")).train_inputs, np.ndarray)
+        assert isinstance(read_source(Source("file", tmp_path / f"{name}.npz")).train_inputs, np.ndarray)
 
 
 def test_a_hole_in_a_large_file_is_found(tmp_path: Path, small: None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedmbo_ray.data.columns import encoded, held_out_of_each
+from fedmbo_ray.data.columns import encoded_columns, held_out_of_each
 from fedmbo_ray.data.natural import adult, chem97, exercises, fars, speeches
 
 KEEL = """@relation fars
@@ -38,9 +38,9 @@ ADULT_TEST = """|1x3 Cross validator
 
 def test_words_become_columns_and_rare_ones_don_t() -> None:
     table = pd.DataFrame({"age": [3, 4] * 150, "sex": ["m", "f"] * 150, "one": ["x"] * 300})
-    assert encoded(table)[:2].tolist() == [[3, 1], [4, 0]]
+    assert encoded_columns(table)[:2].tolist() == [[3, 1], [4, 0]]
     words = pd.DataFrame({"colour": ["red"] * 200 + ["blue"] * 99 + ["mauve"]})
-    columns = encoded(words)
+    columns = encoded_columns(words)
     assert columns.dtype == np.float32
     assert columns.sum(axis=0).tolist() == [99, 200]
 

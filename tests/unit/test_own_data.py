@@ -16,7 +16,7 @@ from torch import nn
 from fedmbo_ray import TwoLosses
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.data.held_out import held_out
-from fedmbo_ray.data.sources import Source, read
+from fedmbo_ray.data.sources import Source, read_source
 
 SHORT = ["rounds=25", "clients.num_clients=4", "clients.cohort_size=4", "problem.backbone.width=16"]
 DROPPED = ["colour", "sex", "price"]
@@ -41,7 +41,7 @@ def test_a_table_is_learned(ending: str, tmp_path: Path) -> None:
 
 def test_the_columns_of_a_table(tmp_path: Path) -> None:
     file = write(table(), tmp_path / "rows.csv")
-    made = read(Source("file", file, "kind", "clinic", "sex", categories=("colour",)))
+    made = read_source(Source("file", file, "kind", "clinic", "sex", categories=("colour",)))
     assert made.name == "rows.csv"
     assert made.train_inputs.shape == (192, 7)  # a, b, c, smokes, two colours, price
     assert made.train_inputs.dtype == np.float32
@@ -56,9 +56,9 @@ def test_numbers_to_predict(tmp_path: Path) -> None:
     rows = table().assign(age=np.arange(240))
     file = write(rows.drop(columns=[*DROPPED, "kind", "clinic"]), tmp_path / "rows.csv")
     with pytest.raises(ConfigError, match=r"target: labels must repeat, .* or set data\.predict=numbers for a file"):
-        read(Source("file", file, "age"))
-    assert read(Source("file", file, "age", predict="numbers")).num_classes == 0
-    assert read(Source("file", file, "smokes")).class_names == ("False", "True")
+        read_source(Source("file", file, "age"))
+    assert read_source(Source("file", file, "age", predict="numbers")).num_classes == 0
+    assert read_source(Source("file", file, "smokes")).class_names == ("False", "True")
 
 
 def ridge(data, width: int = 4) -> TwoLosses:
@@ -95,7 +95,7 @@ def test_numbers_are_learned(tmp_path: Path) -> None:
 def test_a_file_with_rows_to_test_on(tmp_path: Path) -> None:
     rows = table().drop(columns=[*DROPPED, "clinic"])
     train, test = write(rows[:200], tmp_path / "train.csv"), write(rows[200:], tmp_path / "test.csv")
-    made = read(Source("file", train, "kind", test=test))
+    made = read_source(Source("file", train, "kind", test=test))
     assert (len(made.train_targets), len(made.test_targets)) == (200, 40)
 
 
@@ -111,9 +111,9 @@ def test_arrays_to_test_on(tmp_path: Path) -> None:
     inputs, labels = blobs()
     np.savez(tmp_path / "a.npz", X=inputs[:200], y=labels[:200], X_test=inputs[200:], y_test=labels[200:])
     np.savez(tmp_path / "b.npz", X=inputs[:50], y=labels[:50])
-    assert len(read(Source("file", tmp_path / "a.npz")).test_targets) == 40
-    assert len(read(Source("file", tmp_path / "a.npz", test=0.1)).test_targets) == 20
-    assert len(read(Source("file", tmp_path / "b.npz", test=tmp_path / "b.npz")).test_targets) == 50
+    assert len(read_source(Source("file", tmp_path / "a.npz")).test_targets) == 40
+    assert len(read_source(Source("file", tmp_path / "a.npz", test=0.1)).test_targets) == 20
+    assert len(read_source(Source("file", tmp_path / "b.npz", test=tmp_path / "b.npz")).test_targets) == 50
 
 
 def test_images_are_learned(tmp_path: Path) -> None:
@@ -124,13 +124,13 @@ def test_images_are_learned(tmp_path: Path) -> None:
 
 def test_folders_of_images(tmp_path: Path) -> None:
     write_images(tmp_path / "by_client", clients=4)
-    made = read(Source("images", tmp_path / "by_client", client="folder"))
+    made = read_source(Source("images", tmp_path / "by_client", client="folder"))
     assert made.client_names == ("client0", "client1", "client2", "client3")
     assert made.class_names == CLASSES
     assert (made.train_inputs.shape[1:], made.train_inputs.dtype) == ((1, 6, 6), np.uint8)
     write_images(tmp_path / "parts" / "train", 30)
     write_images(tmp_path / "parts" / "test", 12, size=8)
-    made = read(Source("images", tmp_path / "parts", size=(5, 4)))
+    made = read_source(Source("images", tmp_path / "parts", size=(5, 4)))
     assert (made.train_inputs.shape, made.test_inputs.shape) == ((30, 1, 5, 4), (12, 1, 5, 4))
 
 
@@ -139,7 +139,7 @@ def test_colours_make_three_channels(tmp_path: Path) -> None:
 
     write_images(tmp_path, 12)
     Image.new("RGB", (6, 6), (1, 2, 3)).save(tmp_path / "ant" / "red.png")
-    made = read(Source("images", tmp_path))
+    made = read_source(Source("images", tmp_path))
     assert made.train_inputs.shape[1:] == (3, 6, 6)
     assert [1, 2, 3] in [*made.train_inputs[:, :, 0, 0].tolist(), *made.test_inputs[:, :, 0, 0].tolist()]
 
@@ -158,7 +158,7 @@ def test_a_saved_data_set_of_images(tmp_path: Path) -> None:
         images = [{"bytes": png(row), "path": None} for row in range(rows)]
         write_saved(tmp_path / "d" / split, {"image": images, "label": [row % 3 for row in range(rows)]}, features)
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    made = read(Source("huggingface", tmp_path / "d"))
+    made = read_source(Source("huggingface", tmp_path / "d"))
     assert (made.train_inputs.shape, len(made.test_targets)) == ((60, 1, 5, 4), 12)
     assert made.class_names == ("zebra", "ant", "cat")
     assert made.train_targets[:4].tolist() == [0, 1, 2, 0]
@@ -170,7 +170,7 @@ def test_a_saved_data_set_of_tokens(tmp_path: Path) -> None:
     columns = {"input_ids": tokens, "text": ["so"] * 30, "label": [row % 3 for row in range(30)]}
     features = {"input_ids": {"feature": value("int32"), "_type": "List"}, "text": value("string")}
     write_saved(tmp_path / "d", columns, features | {"label": value("int64")})
-    made = read(Source("huggingface", tmp_path / "d"))
+    made = read_source(Source("huggingface", tmp_path / "d"))
     assert (made.train_inputs.shape, made.train_inputs.dtype) == ((24, 3), np.int64)
     assert made.train_inputs.min() == 0  # what is filled up
 
@@ -179,10 +179,10 @@ def test_a_saved_data_set_of_numbers(tmp_path: Path) -> None:
     rows = table()[["a", "b", "clinic", "price", "kind"]]
     features = {name: value("string" if name in ("clinic", "kind") else "float64") for name in rows}
     write_saved(tmp_path / "d", rows.to_dict("list"), features)
-    made = read(Source("huggingface", tmp_path / "d", "kind", "clinic"))
+    made = read_source(Source("huggingface", tmp_path / "d", "kind", "clinic"))
     assert (made.train_inputs.shape, made.num_clients) == ((192, 3), 4)
     with pytest.raises(ConfigError, match="target: is required: the column to predict; known: a, b"):
-        read(Source("huggingface", tmp_path / "d"))
+        read_source(Source("huggingface", tmp_path / "d"))
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -194,7 +194,7 @@ def test_any_table_of_numbers_comes_back(tmp_path: Path, data: st.DataObject) ->
     frame = pd.DataFrame(values, columns=["p", "q"]).assign(
         row=np.arange(rows), kind=["u", "v"] * (rows // 2) + ["u"] * (rows % 2)
     )
-    made = read(Source("file", write(frame, tmp_path / "rows.csv"), "kind"))
+    made = read_source(Source("file", write(frame, tmp_path / "rows.csv"), "kind"))
     every = np.concatenate([made.train_inputs, made.test_inputs])
     back = every[np.argsort(every[:, 2])][:, :2]
     assert np.array_equal(back, frame[["p", "q"]].to_numpy(np.float32))

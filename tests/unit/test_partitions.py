@@ -119,9 +119,9 @@ def test_too_few_rows_for_a_split_are_refused() -> None:
 @pytest.mark.parametrize("num_clients", [50, 100, 500])
 @pytest.mark.parametrize("partition", [ByDigits(digits=2), SortedShards(), Dirichlet(alpha=0.5), IID()], ids=repr)
 def test_mnist_for_up_to_500_clients(mnist, partition, num_clients: int) -> None:
-    from fedmbo_ray.data.datasets import data_root, load
+    from fedmbo_ray.data.datasets import data_root, load_dataset
 
-    labels = load("mnist", data_root()).train_targets
+    labels = load_dataset("mnist", data_root()).train_targets
     parts = partition.split(rows_with(labels), num_clients, stream(0))
     assert sum(len(part) for part in parts) == 60_000
     assert min(len(part) for part in parts) >= 2

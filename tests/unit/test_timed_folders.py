@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmbo_ray.api.study import prepare as prepare_study
-from fedmbo_ray.api.sweep import prepare as prepare_sweep
+from fedmbo_ray.api.study import prepared_study
+from fedmbo_ray.api.sweep import prepared_sweep
 from fedmbo_ray.cli.run import main
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.timed_folders import gone_if_empty, new_timed, newest_timed, untimed
@@ -34,10 +34,10 @@ def test_runs_sweeps_and_studies_begun_in_the_same_second_go_side_by_side(tmp_pa
     words = ["rounds=1", "clients.num_clients=20"]
     assert [main(words), main(words)] == [0, 0]
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {NOW, f"{NOW}-2"}
-    first, second = (prepare_sweep(None, [], None, False)[1] for _ in range(2))
+    first, second = (prepared_sweep(None, [], None, False)[1] for _ in range(2))
     assert (first.path, second.path) == (Path(f"sweeps/quickstart-{NOW}"), Path(f"sweeps/quickstart-{NOW}-2"))
     assert first.name == second.name == "quickstart"
-    paths = [prepare_study("theory", "smoke", None, False).path.name for _ in range(2)]
+    paths = [prepared_study("theory", "smoke", None, False).path.name for _ in range(2)]
     assert paths == [f"theory-smoke-{NOW}", f"theory-smoke-{NOW}-2"]
 
 

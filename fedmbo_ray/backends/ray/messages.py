@@ -31,7 +31,7 @@ _ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
 Arrays = list[Array]
 Layout = tuple[tuple[np.dtype[np.generic], tuple[int, ...]], ...]  # dtype and shape of each array
-Head = TypeVar("Head")  # what the other side says
+MessageHead = TypeVar("MessageHead")  # what the other side says
 
 
 @contextmanager
@@ -82,7 +82,7 @@ class SharedMemory:
         os.close(self.descriptor)
 
 
-class Connection(Generic[Head]):
+class Connection(Generic[MessageHead]):
     """One end of a connection; `fileno` makes it something to wait for."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -127,7 +127,7 @@ class Connection(Generic[Head]):
             if parts:
                 parts[0] = parts[0][sent:]
 
-    def receive(self) -> tuple[Head, Arrays]:
+    def receive(self) -> tuple[MessageHead, Arrays]:
         """Raises EOFError when the other side is gone. The arrays are the receiver's own."""
         header_size, size = _SIZES.unpack(self._first(_SIZES.size))
         head, layout = _unpacked(bytes(self._read(header_size)))

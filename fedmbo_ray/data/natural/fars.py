@@ -3,7 +3,7 @@
 from itertools import takewhile
 from pathlib import Path
 
-from fedmbo_ray.data.columns import Table, encoded, held_out_of_each
+from fedmbo_ray.data.columns import DataFrame, encoded_columns, held_out_of_each
 from fedmbo_ray.data.dataset import About, Dataset, numbered
 from fedmbo_ray.data.downloads import fetch
 from fedmbo_ray.data.registries import from_pip
@@ -31,16 +31,16 @@ def fars(root: Path) -> Dataset:
     return of_table(read_keel(root / "fars" / "fars.dat"))
 
 
-def of_table(table: Table) -> Dataset:
+def of_table(table: DataFrame) -> Dataset:
     """The state is the client and no input; a fixed fifth of every state's rows is for testing."""
     clients, states = numbered(table[CLIENT].to_numpy())
     labels, severities = numbered(table[TARGET].to_numpy())
-    inputs = encoded(table.drop(columns=[CLIENT, TARGET]))
+    inputs = encoded_columns(table.drop(columns=[CLIENT, TARGET]))
     train, test = held_out_of_each(clients)
     return Dataset("fars", inputs[train], labels[train], inputs[test], labels[test], clients[train], states, severities)
 
 
-def read_keel(file: Path) -> Table:
+def read_keel(file: Path) -> DataFrame:
     """A file in the format of the KEEL repository: a line for each attribute, then comma-separated rows."""
     import pandas as pd
 
