@@ -71,9 +71,7 @@ class DataConfig(Section):
     target: str | None = None  # the column to predict
     client: str | None = None  # the column of client ids
     group: str | None = None  # the column of groups, for problems about fairness
-    test: Annotated[float | Place | None, BeforeValidator(_part_or_place)] = (
-        None  # fraction of the rows, or a file with rows, to test on
-    )
+    test: Annotated[float | Place | None, BeforeValidator(_part_or_place)] = None  # a fraction, or rows
     predict: Literal["labels", "numbers"] | None = None  # what targets are, where they don't say it themselves
     categories: Annotated[
         tuple[str, ...], BeforeValidator(_several)
