@@ -104,15 +104,13 @@ def show_spread(words: list[str], picture: Path | None) -> None:
 
 def meant(words: list[str]) -> tuple[Path | None, list["Override"]]:
     """The config that words mean, or None for the default one, and the changes to it."""
-    from fedmbo_ray.data.partitions import PARTITIONS
-
     changes: list[Override] = [word for word in words if is_override(word)]
     names = [word for word in words if not is_override(word)]
     data = data_of(names[0]) if names else None
-    if len(names) == 2 and names[1] in PARTITIONS:
-        changes.insert(0, f"data.partition={names.pop()}")
-    if len(names) > 1:
+    if len(names) > 2:
         raise ConfigError(f"one config or data set and one partition at most, but got {', '.join(names)}")
+    if len(names) == 2:
+        changes.insert(0, f"data.partition={names[1]}")
     if data is not None:
         return None, [(["data"], data), *changes]
     return (find_config(names[0]) if names else None), changes

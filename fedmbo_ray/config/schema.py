@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from fedmbo_ray.core.cards import card_of
 from fedmbo_ray.core.components import Component, Fields, parts_of
@@ -34,7 +34,19 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _part_or_place(test: object) -> object:
+    if isinstance(test, int | float) and not 0 < test < 1:
+        raise ValueError(f"must be a fraction between 0 and 1, or a file, but got {test}")
+    return test
+
+
+def _several(names: object) -> object:
+    """A single name as a list of one."""
+    return (names,) if isinstance(names, str) else names
+
+
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Share = Annotated[NonNegative, AfterValidator(_as_ray_counts)]
 Amount = Annotated[int, Strict(), Ge(1)]  # a Count without an upper limit, since floats are many
 
@@ -59,9 +71,9 @@ class DataConfig(Section):
     target: str | None = None  # the column to predict
     client: str | None = None  # the column of client ids
     group: str | None = None  # the column of groups, for problems about fairness
-    test: Annotated[float, Gt(0), Lt(1)] | AbsolutePath | None = None  # a fraction of the rows, or a file, to test on
+    test: Annotated[float | AbsolutePath | None, BeforeValidator(_part_or_place)] = None  # a fraction, or rows
     predict: Literal["labels", "numbers"] | None = None  # what targets are, where they don't say it themselves
-    categories: tuple[str, ...] = ()  # columns to encode with a feature for each value
+    categories: Names = ()  # columns to encode with a feature for each value
     size: tuple[Count, Count] | None = None  # height and width to give all images
     arguments: dict[str, Any] = Field(default_factory=dict)  # of a function
     partition: AnyPartition = Field(default_factory=default_partition)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedmbo_ray.core.errors import ConfigError, choices, first_line
+from fedmbo_ray.core.errors import ConfigError, first_line
 from fedmbo_ray.data.dataset import AnyArray, Dataset
 from fedmbo_ray.data.pictures import ImageFile, stacked
-from fedmbo_ray.data.reading import Source, column, existing_folder, finished
+from fedmbo_ray.data.reading import Source, column, existing_folder, finished, some
 from fedmbo_ray.data.tables import NamedTable, plain_column
 from fedmbo_ray.data.tables import arrays_of as arrays_of_table
 
@@ -95,7 +95,7 @@ def target_of(source: Source, part: Saved) -> str:
             column(name, known, key)
     found = source.target or next((name for name in TARGETS if name in known), None)
     if found is None:
-        raise ConfigError(f"is required: the column to predict; {choices('', known)}", "target")
+        raise ConfigError(f"is required: the column to predict; {some('', known)}", "target")
     return found
 
 

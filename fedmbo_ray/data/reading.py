@@ -10,6 +10,8 @@ from fedmbo_ray.core.errors import ConfigError, at, choices
 from fedmbo_ray.data.dataset import Dataset, dataset_of
 from fedmbo_ray.data.values import AnyArray, as_targets
 
+SHOWN = 12  # names of columns that an error lists
+
 
 class Source(NamedTuple):
     """Where data come from, as a config says it; see `DataConfig`."""
@@ -66,8 +68,16 @@ def nearest_file(path: Path) -> str:
 def column(name: str, known: list[str], key: str) -> str:
     """The name of a column, if it is one; else a ConfigError at the key."""
     if name not in known:
-        raise ConfigError(f"unknown column {name!r}; {choices(name, known)}", key)
+        raise ConfigError(f"unknown column {name!r}; {some(name, known)}", key)
     return name
+
+
+def some(wrong: str, known: list[str]) -> str:
+    """As `choices`, but of many names the first ones alone."""
+    if len(known) <= SHOWN:
+        return choices(wrong, known)
+    hint, _, _ = choices(wrong, known).partition("known: ")
+    return f"{hint}known: {', '.join(known[:SHOWN])}, … ({len(known)} in all)"
 
 
 def finished(source: Source, arrays: Mapping[str, Any]) -> Dataset:

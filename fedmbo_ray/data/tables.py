@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmbo_ray.core.errors import ConfigError, choices, first_line
+from fedmbo_ray.core.errors import ConfigError, first_line
 from fedmbo_ray.data.dataset import AnyArray, Dataset
-from fedmbo_ray.data.reading import Source, column, existing_file, finished
+from fedmbo_ray.data.reading import Source, column, existing_file, finished, some
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -90,7 +90,7 @@ def require_header(names: list[str], path: Path, key: str) -> None:
 def roles_of(source: Source, known: list[str]) -> dict[str, str]:
     """The columns that are no features, by what they are."""
     if source.target is None:
-        raise ConfigError(f"is required: the column to predict; {choices('', known)}", "target")
+        raise ConfigError(f"is required: the column to predict; {some('', known)}", "target")
     roles: dict[str, str] = {}
     for role, key in (("targets", "target"), ("clients", "client"), ("groups", "group")):
         name = getattr(source, key)
@@ -106,7 +106,7 @@ def require_columns(names: list[str], tables: list[NamedTable]) -> None:
     for table in tables:
         missing = [name for name in names if name not in table.rows.columns]
         if missing:
-            there = choices(missing[0], list(table.rows.columns))
+            there = some(missing[0], list(table.rows.columns))
             raise ConfigError(f"must have the columns of data.path, but lacks {missing[0]!r}; {there}", table.key)
 
 

@@ -140,7 +140,8 @@ def test_the_picture(kind: str, begins: bytes, tmp_path: Path) -> None:
     [
         (["quadratic"], "problem: Quadratic makes its own data"),
         (["digist"], "can't read digist: No such file"),
-        (["digits", "mnist"], "one config or data set and one partition at most, but got digits, mnist"),
+        (["digits", "iid", "mnist"], "one config or data set and one partition at most, but got digits, iid, mnist"),
+        (["digits", "irid"], "data.partition: unknown partition 'irid'; did you mean 'iid'?"),
         (["fetch", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
         (["fetch"], "fetch needs the name of a data set; known: digits"),
         (["digits", "--plot", "clients.jpg"], "--plot must end in one of png, svg, pdf, but got clients.jpg"),

@@ -85,6 +85,16 @@ MISTAKES = {
         "categories: [kind]",
         "data.categories: must be features, but 'kind' is the target",
     ),
+    "no fraction": (
+        with_columns(),
+        "test: 1.5",
+        "data.test: must be a fraction between 0 and 1, or a file",
+    ),
+    "many columns": (
+        with_columns(**{f"x{i}": 1 for i in range(20)}),
+        "client: klinic",
+        "data.client: unknown column 'klinic'; did you mean 'clinic'? known: a, b, c, clinic, kind, x0, x1,",
+    ),
     "one column twice": (
         with_columns(),
         "client: kind",
