@@ -1,7 +1,8 @@
 """python -m benchmarks.ablations: what the implicit term does, and learning x at all; the table of docs/problems.md.
 
 Each shipped config runs with many seeds as it is, without the implicit term (`direct`), and with x frozen. A seed fixes
-the split of the data over clients and the starting point, so that arms are compared seed by seed.
+the split of the data over clients and the starting point, so that arms are compared seed by seed. Seed 0 is left out:
+configs were tuned on it. Runs that the file --out has already are not repeated: delete it after a change of a config.
 """
 
 import argparse
@@ -51,6 +52,9 @@ ABLATIONS = (
 )
 
 
+Key = tuple[str, str, int]  # config, arm, seed
+
+
 class Job(NamedTuple):
     config: str
     arm: str
@@ -92,6 +96,24 @@ def values_of(results: dict[Job, dict[str, float]], config: str, arm: str, figur
     return np.array([found[seed] for seed in sorted(found)])
 
 
+def read(path: Path) -> dict[Key, dict[str, float]]:
+    """The figures of runs in a CSV file."""
+    known: dict[Key, dict[str, float]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            key = (row["config"], row["arm"], int(row["seed"]))
+            known.setdefault(key, {})[row["figure"]] = float(row["value"])
+    return known
+
+
+def write(path: Path, known: dict[Key, dict[str, float]]) -> None:
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["config", "arm", "seed", "figure", "value"])
+        for key, figures in known.items():
+            table.writerows([*key, figure, value] for figure, value in figures.items())
+
+
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ablations", description=__doc__.splitlines()[0])
     parser.add_argument("configs", nargs="*", metavar="CONFIG", help="some of the ablations; all by default")
@@ -104,16 +126,15 @@ def main(words: list[str] | None = None) -> None:
         Job(each.config, arm, seed, changes)
         for each in chosen
         for arm, changes in each.arms.items()
-        for seed in range(args.seeds)
+        for seed in range(1, args.seeds + 1)
     ]
+    known = read(args.out) if args.out is not None and args.out.exists() else {}
+    new = [job for job in jobs if job[:3] not in known]
     with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
-        results = dict(zip(jobs, pool.map(last_record, jobs), strict=True))
+        known |= {job[:3]: figures for job, figures in zip(new, pool.map(last_record, new), strict=True)}
     if args.out is not None:
-        with args.out.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["config", "arm", "seed", "figure", "value"])
-            for job, figures in results.items():
-                table.writerows([*job[:3], figure, value] for figure, value in figures.items())
+        write(args.out, known)
+    results = {job: known[job[:3]] for job in jobs}
     print(ROW.format("config", "figure", "arm", "mean", "as shipped is better by", "p"), file=sys.stdout)
     print("|---|---|---|---|---|---|")
     for row in rows_of(results, chosen):

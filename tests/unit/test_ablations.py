@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.ablations import ABLATIONS, DIRECT, FROZEN, FULL, Ablation, Job, interval, rows_of
+from benchmarks.ablations import ABLATIONS, DIRECT, FROZEN, FULL, Ablation, Job, interval, read, rows_of, write
 from fedmbo_ray.config.overrides import read_config
 from fedmbo_ray.config.shipped import find_config
 
@@ -23,6 +23,12 @@ def test_rows_compare_seed_by_seed() -> None:
     assert direct[4].startswith("1.125 ± ")
     assert direct[5] == f"{2 * 2**-4:.4f}"  # the smallest of a sign-flip test with four seeds, times two comparisons
     assert frozen[4:] == ["0.000 ± 0.000", "1.0000"]
+
+
+def test_figures_are_read_as_they_were_written(tmp_path) -> None:
+    known = {("one", FULL, 1): {"loss": 0.1, "accuracy": 1 / 3}, ("one", DIRECT, 2): {"loss": 2.0, "accuracy": 0.0}}
+    write(tmp_path / "runs.csv", known)
+    assert read(tmp_path / "runs.csv") == known
 
 
 def test_intervals_are_student_s() -> None:
