@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ class ByFile(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _no_ray_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit test sees the machine, not the cluster that tests before it have started in the same process."""
+    if request.path.parent.name == "unit" and "ray" in sys.modules:
+        monkeypatch.setattr(sys.modules["ray"], "is_initialized", lambda: False)
 
 
 @pytest.fixture(scope="session")
