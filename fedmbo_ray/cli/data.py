@@ -180,7 +180,8 @@ def caption(spread: "Spread") -> str:
     """What the bars show."""
     scale = scale_of(spread)
     shown = f"the first {SHOWN} of {len(spread.labels)} clients; " if len(spread.labels) > SHOWN else ""
-    stands = "a row" if scale == 1 else f"about {f'{scale:.2g} rows' if scale >= 1.5 else 'a row'}"
+    rows = f"{scale:.2g}" if scale < 100 else f"{scale:.0f}"
+    stands = "a row" if scale == 1 else f"about {f'{rows} rows' if scale >= 1.5 else 'a row'}"
     return f"{shown}each character stands for {stands}{legend(spread)}"
 
 
