@@ -50,10 +50,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 @pytest.fixture(autouse=True)
-def _no_ray_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A unit test sees the machine, not the cluster that tests before it have started in the same process."""
-    if request.path.parent.name == "unit" and "ray" in sys.modules:
-        monkeypatch.setattr(sys.modules["ray"], "is_initialized", lambda: False)
+def _no_ray_in_unit_tests(request: pytest.FixtureRequest) -> None:
+    """Unit tests, which come last, see the machine and not the cluster that tests before them shared."""
+    if request.path.parent.name == "unit" and "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        sys.modules["ray"].shutdown()
 
 
 @pytest.fixture(scope="session")

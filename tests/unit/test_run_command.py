@@ -116,7 +116,8 @@ def test_bad_input_gets_one_line_and_exit_code_2(words: list[str], line: str, tm
     code, stdout, err = run(*words, *out)
     assert code == 2
     assert stdout == ""
-    (last,) = [each for each in err.splitlines() if not each.startswith("starting Ray")]
+    assert len(lines := [each for each in err.splitlines() if not each.startswith("starting Ray")]) == 1, err
+    (last,) = lines
     assert last.startswith(line)
     assert not (tmp_path / "run" / "records.jsonl").exists()
 
