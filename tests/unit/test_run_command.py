@@ -116,9 +116,9 @@ def test_bad_input_gets_one_line_and_exit_code_2(words: list[str], line: str, tm
     code, stdout, err = run(*words, *out)
     assert code == 2
     assert stdout == ""
-    assert len(lines := [each for each in err.splitlines() if not each.startswith("starting Ray")]) == 1, err
-    (last,) = lines
-    assert last.startswith(line)
+    said = [each for each in err.splitlines() if not each.startswith("starting Ray")]
+    assert len(said) == 1, err
+    assert said[0].startswith(line)
     assert not (tmp_path / "run" / "records.jsonl").exists()
 
 
