@@ -87,6 +87,7 @@ def details(each: "Entry") -> str:
     lines += [f"source: {each.source}", f"licence: {each.licence}"] if each.source else []
     known = facts(each)
     lines += [f"{column}: {known[column]}" for column in (*COSTS, "clients", "non-iid") if known[column]]
+    lines += ["lower problem: every client has its own"] if each.personal else []
     lines += [f"assumes: {each.assumes}"] if each.assumes else []
     lines += [f"package: {each.package}"] if each.package != "fedmbo_ray" else []
     lines += ["", "parameters and their defaults:"] if each.parameters else []

@@ -58,6 +58,8 @@ class Card(NamedTuple):
         first_order: whether it needs no second derivatives; other methods are refused on problems that have none.
         relay: whether a vector passes from client to client; then each communication needs clients chosen
             independently of the earlier ones.
+        personal: whether every client has a lower problem, and so a y, of its own: y*_i(x) = argmin g_i(x, ·). Then y
+            in the state has one row for each of the m clients, of shape (m, q).
         assumes: what clients are assumed to know already, so that the meter does not count it.
 
     Example:
@@ -73,6 +75,7 @@ class Card(NamedTuple):
     first_order: bool = False
     relay: bool = False
     assumes: str = ""
+    personal: bool = False
 
 
 def card_of(component: object) -> Card | None:

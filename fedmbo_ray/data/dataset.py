@@ -127,7 +127,7 @@ def dataset_of(name: str, answer: object, test: float | None) -> Dataset:
             raise ConfigError("groups need test_groups where there are test_inputs")
         both, group_names = numbered(np.concatenate([train["groups"], rest["groups"]]))
         groups, test_groups = both[:cut], both[cut:]
-    inputs, test_inputs = as_inputs(train["inputs"], "inputs"), as_inputs(rest["inputs"], "test_inputs")
+    inputs, test_inputs = train["inputs"], rest["inputs"]
     if inputs.shape[1:] != test_inputs.shape[1:]:
         raise ConfigError(f"test_inputs must have the shape {inputs.shape[1:]} of inputs, not {test_inputs.shape[1:]}")
     return Dataset(
@@ -149,9 +149,11 @@ def _divided(arrays: dict[str, Any], test: float | None) -> tuple[dict[str, Any]
     """The arrays to learn from and those to test on: as they were given, or held out."""
     train = {key: array for key, array in arrays.items() if not key.startswith("test_")}
     _require_rows(train, "")
+    train["inputs"] = as_inputs(train["inputs"], "inputs")  # before rows are held out: errors name rows as given
     if "test_inputs" in arrays and test is None:
         rest = {key.removeprefix("test_"): arrays[key] for key in arrays if key.startswith("test_")}
         _require_rows(rest, "test_")
+        rest["inputs"] = as_inputs(rest["inputs"], "test_inputs")
         return train, rest
     as_targets(train["targets"])  # what is wrong with all of them is said first
     kept = [train[key] for key in ("targets", "clients") if key in train and train[key].dtype.kind != "f"]

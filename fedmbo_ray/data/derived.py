@@ -1,5 +1,6 @@
 """Data sets made from the embedded digits, for problems that need more than labels; configs name these functions."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +41,22 @@ def turned_digits(share: float = 0.1) -> Dataset:
         test_groups=groups[1],
         group_names=("upright", "upside down"),
     )
+
+
+def noisy_digits(copies: int = 3) -> Dataset:
+    """Digits with useless pixels beside them: copies of the image in which each pixel is shuffled over all rows.
+
+    A useless pixel has the values of a real one, but says nothing of the label. Of the 8 × 8·(copies + 1) pixels of an
+    input, the first eight columns are the digit.
+
+    Example:
+        >>> data = noisy_digits()
+        >>> data.shape, data.num_classes
+        ((1, 8, 32), 10)
+    """
+    data, rng = digits(Path()), stream(0, "noisy digits")
+    images = [
+        np.concatenate([inputs, *(rng.permuted(inputs, axis=0) for _ in range(copies))], axis=3)
+        for inputs in (data.train_inputs, data.test_inputs)
+    ]
+    return replace(data, name="noisy_digits", train_inputs=images[0], test_inputs=images[1])

@@ -121,6 +121,11 @@ def check_weights(algorithm: Algorithm, first: Round) -> None:
             algorithm.weights(first)
 
 
+def for_each_client(vector: Tensor, num_clients: int) -> Tensor:
+    """Of shape (m, q): the rows that clients with lower problems of their own start with, all the same."""
+    return vector.repeat(num_clients, 1)
+
+
 def as_part(name: str, kept: State) -> State:
     """What a component keeps, as entries `name.key` of its algorithm's state."""
     return {f"{name}.{key}": value for key, value in kept.items()}

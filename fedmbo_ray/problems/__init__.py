@@ -9,6 +9,7 @@ from fedmbo_ray.problems.fair_reweighting import FairReweighting
 from fedmbo_ray.problems.hyper_cleaning import HyperCleaning
 from fedmbo_ray.problems.hyper_representation import HyperRepresentation
 from fedmbo_ray.problems.loss_tuning import LossTuning
+from fedmbo_ray.problems.personal_heads import PersonalHeads
 from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.problems.regularization import Regularization
 from fedmbo_ray.problems.ridge_head import RidgeHead
@@ -23,6 +24,7 @@ PROBLEMS = Registry(
     {
         "quadratic": Quadratic,
         "hyper_representation": HyperRepresentation,
+        "personal_heads": PersonalHeads,
         "hyper_cleaning": HyperCleaning,
         "ridge_head": RidgeHead,
         "loss_tuning": LossTuning,

@@ -11,8 +11,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fedmbo_ray.core.errors import choices, first_line
+from fedmbo_ray.core.errors import choices, first_line, quoted
 from fedmbo_ray.core.imports import imported, is_path
+from fedmbo_ray.core.memory import require_memory
+from fedmbo_ray.core.settings import require_json
 from fedmbo_ray.problems.flat_module import FlatModule, flatten
 
 Shape = tuple[int, ...]  # of one input: channels, height, width
@@ -53,7 +55,8 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn, "words
 def name_and_parameters(backbone: object) -> Spec:
     spec = dict(backbone) if isinstance(backbone, Mapping) else {"name": backbone}
     if not isinstance(spec.get("name"), str):
-        raise ValueError(f"a backbone must be a name or a mapping with a name, but got {backbone!r}")
+        raise ValueError(f"a backbone must be a name or a mapping with a name, but got {quoted(backbone)}")
+    require_json(spec)
     return spec
 
 
@@ -74,9 +77,13 @@ def make_backbone(spec: Spec, input_shape: Shape, vocabulary: int = 0) -> nn.Mod
     if vocabulary:
         parameters = {"vocabulary": vocabulary, **parameters}
     try:
+        if name in BACKBONES:  # tried without memory first
+            with torch.device("meta"):
+                sizes = [each.nbytes for each in find_backbone(name)(input_shape, **parameters).parameters()]
+            require_memory(sum(sizes))
         backbone = find_backbone(name)(input_shape, **parameters)
     except Exception as error:  # whatever a user's function raises
-        raise ValueError(f"backbone {name!r} can't be made with {parameters}: {first_line(error)}") from None
+        raise ValueError(f"backbone {name!r} can't be made with {quoted(parameters)}: {first_line(error)}") from None
     if not isinstance(backbone, nn.Module) or not any(True for _ in backbone.parameters()):
         raise ValueError(f"a backbone must be a torch module with parameters, but {name!r} gave {backbone!r}")
     return backbone

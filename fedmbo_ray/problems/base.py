@@ -54,6 +54,7 @@ class Capabilities(NamedTuple):
     stacks_all: bool = False  # x as well; a row's bits don't depend on other rows; merging is the mean of the fields
     layered: bool = False  # the problem is `Layered`
     model: bool = False  # the problem is `Modelled`
+    personal: bool = False  # its figures also take a y for each client, of shape (m, q): methods may keep one for each
 
 
 class Problem(Protocol[B_contra]):
@@ -77,7 +78,7 @@ class Problem(Protocol[B_contra]):
         ...     def metrics(self, x, y, test):
         ...         return {"test_loss": float(self.upper(x, y, test))}
         >>> capabilities(Mean())
-        Capabilities(stacks=False, stacks_all=False, layered=False, model=False)
+        Capabilities(stacks=False, stacks_all=False, layered=False, model=False, personal=False)
     """
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:

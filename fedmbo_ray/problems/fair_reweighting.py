@@ -24,9 +24,11 @@ class FairReweighting:
 
     a_j is the group of row j, or its cell of group and label. π_a is the share of a among the training rows of all
     clients, so that the mean of g_i over clients is Σ_a softmax(x)_a·(loss of a) + (λ/2)‖y‖². L_ia is the mean loss of
-    client i's own samples of group a: every client is to be fair to its groups; groups that it lacks don't count. The
-    mean over clients of squared gaps is at least the square of the mean gap, and the noise of a batch adds to it, so
-    that batches should not be small. f does not depend on x: all of the hypergradient is implicit.
+    client i's own samples of group a: every client is to be fair to its groups; groups that it lacks don't count. With
+    `compared: within_labels`, the gaps are those between rows of one label, and f has their mean over labels: where
+    groups differ in how frequent a label is, equal losses of groups are not equal odds. The mean over clients of
+    squared gaps is at least the square of the mean gap, and the noise of a batch adds to it, so that batches should not
+    be small. f does not depend on x: all of the hypergradient is implicit.
 
     `odds_gap` is the largest difference between two groups of P(class c is predicted | label c) or of
     P(class c is predicted | another label) on test data, for any c: the gap in equalised odds.
@@ -36,6 +38,7 @@ class FairReweighting:
 
     fairness: NonNegative = 1.0  # ρ
     cells: Literal["groups", "groups_and_labels"] = "groups"  # what has a weight in training
+    compared: Literal["groups", "within_labels"] = "groups"  # whose losses are to be equal
     regularization: Positive = 0.001  # λ
     dtype: Literal["float32", "float64"] = "float32"
 
@@ -58,6 +61,7 @@ class FairReweighting:
             as_tensor(cells),
             as_tensor(np.divide(1, shares, out=np.zeros(len(shares)), where=shares > 0), dtype),
             self.fairness,
+            self.compared == "within_labels",
             self.regularization,
         )
         return Task(problem, SeparateClients(**vars(clients.astype(dtype))), data.test_batch(dtype))
@@ -89,6 +93,7 @@ class FairReweightingProblem(LinearClassification):
     cells: Tensor  # of each training row: what has a weight
     rarities: Tensor  # 1/π_a of each cell
     fairness: float
+    within_labels: bool
     regularization: float
 
     capabilities: ClassVar[Capabilities] = Capabilities(model=True)
@@ -103,8 +108,9 @@ class FairReweightingProblem(LinearClassification):
         share = batch.weights.sum(-1)  # of the client; 1 if all count alike
         losses, groups = self.losses(y, Batch(*batch)), looked_up(self.groups, batch.rows)
         weights = batch.weights / share.unsqueeze(-1)
-        gap = squared_gaps(losses, weights, groups, int(self.groups.max()) + 1)
-        return (share * ((losses * weights).sum(-1) + self.fairness * gap)).mean()
+        parts = [weights * (batch.targets == c) for c in range(self.num_classes)] if self.within_labels else [weights]
+        gaps = torch.stack([squared_gaps(losses, part, groups, int(self.groups.max()) + 1) for part in parts])
+        return (share * ((losses * weights).sum(-1) + self.fairness * gaps.mean(0))).mean()
 
     def lower(self, x: Tensor, y: Tensor, batch: SeparateBatch) -> Tensor:
         weights = (x.softmax(0) * self.rarities)[looked_up(self.cells, batch.rows)]

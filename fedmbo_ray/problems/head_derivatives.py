@@ -16,25 +16,25 @@ from fedmbo_ray.problems.base import HeadAt, Layered, capabilities
 
 
 class Term(NamedTuple):
-    """±head.loss(y, seen) or, with v, ±⟨∇_y head.loss(y, seen), v⟩: values are sums of such terms."""
+    """weight·head.loss(y, seen) or, with v, weight·⟨∇_y head.loss(y, seen), v⟩: values are sums of such terms."""
 
-    sign: int
+    weight: float
     at: HeadAt  # head.at(y, seen)
     v: Tensor | None = None
 
     def in_y(self) -> Tensor:
-        return self._signed(self.at.gradient() if self.v is None else self.at.product(self.v))
+        return self._weighted(self.at.gradient() if self.v is None else self.at.product(self.v))
 
     def in_v(self) -> Tensor:
-        return self._signed(self.at.gradient())
+        return self._weighted(self.at.gradient())
 
     def in_seen(self) -> list[tuple[Tensor, Tensor]]:
         """What depends on x, and the gradient in it."""
         pulled = self.at.pulled() if self.v is None else self.at.pulled_slope(self.v)
-        return [(part, self._signed(gradient)) for part, gradient in pulled]
+        return [(part, self._weighted(gradient)) for part, gradient in pulled]
 
-    def _signed(self, tensor: Tensor) -> Tensor:
-        return tensor if self.sign > 0 else -tensor
+    def _weighted(self, tensor: Tensor) -> Tensor:
+        return tensor if self.weight == 1 else self.weight * tensor
 
 
 def gradient_in_x(terms: list[Term], x: Tensor) -> Tensor:

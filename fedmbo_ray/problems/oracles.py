@@ -7,6 +7,7 @@ in stacked points is the stack of their gradients, and the gradient in a shared 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -170,6 +171,23 @@ def lagrangian_terms(problem: Layered, batches: Pair, x: Tensor, y: Tensor, v: T
     return [above, Term(-1, problem.lower_head.at(y, problem.lower_sees(x, train)), v)]
 
 
+def pooled(problem: Problem, batch: Pair, x: Tensor, y: Tensor, weight: float) -> Tensor:
+    """w·f_i(x, y; ξ) + (1 − w)·g_i(x, y; ζ) for a batch (ξ, ζ): the two losses as one."""
+    validation, train = batch
+    return weight * problem.upper(x, y, validation) + (1 - weight) * problem.lower(x, y, train)
+
+
+def pooleds(problem: Problem, batches: Pair, x: Tensor, ys: Tensor, weight: float) -> Tensor:
+    validation, train = batches
+    return weight * uppers(problem, validation, x, ys) + (1 - weight) * lowers(problem, train, x, ys)
+
+
+def pooled_terms(problem: Layered, batches: Pair, x: Tensor, y: Tensor, weight: float) -> list[Term]:
+    validation, train = batches
+    above = Term(weight, problem.upper_head.at(y, problem.upper_sees(x, validation)))
+    return [above, Term(1 - weight, problem.lower_head.at(y, problem.lower_sees(x, train)))]
+
+
 grad_y_lower: Gradient[Tensor] = Gradient(lower, lowers, lower_terms, Y)  # ∇_y g
 grads_lower: Gradient[Vectors] = Gradient(lower, lowers, lower_terms, (X, Y))  # ∇_x g, ∇_y g
 grad_x_upper: Gradient[Tensor] = Gradient(upper, uppers, upper_terms, X)  # ∇_x f
@@ -180,6 +198,13 @@ hessian_xy: Gradient[Tensor] = Gradient(slope, slopes, slope_terms, X)  # ∇²_
 grad_x_through: Gradient[Tensor] = Gradient(lagrangian, lagrangians, lagrangian_terms, X)  # ∇_x f − ∇²_xy g · v
 grad_y_through: Gradient[Tensor] = Gradient(lagrangian, lagrangians, lagrangian_terms, Y)  # ∇_y f − ∇²_yy g · v
 grads_lagrangian: Gradient[Vectors] = Gradient(lagrangian, lagrangians, lagrangian_terms, (X, Y, V))  # both, and −∇_y g
+
+
+@cache
+def grads_pooled(weight: float) -> Gradient[Vectors]:
+    """∇_x and ∇_y of w·f + (1 − w)·g; the same object for the same w, so that runs side by side share their calls."""
+    value, total = partial(pooled, weight=weight), partial(pooleds, weight=weight)
+    return Gradient(value, total, partial(pooled_terms, weight=weight), (X, Y))
 
 
 def slots(batches: Drawn) -> int:

@@ -10,7 +10,8 @@ from annotated_types import Ge
 from torch import Tensor
 
 from fedmbo_ray.core.cards import OURS, Card
-from fedmbo_ray.core.rng import stream
+from fedmbo_ray.core.memory import require_memory
+from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.core.settings import Count, NonNegative, Positive, settings
 from fedmbo_ray.data.array_clients import Federated
 from fedmbo_ray.data.batches import Batch
@@ -63,6 +64,8 @@ class Quadratic:
         return self.hessian_spread + self.hessian_noise
 
     def build(self, seed: int, num_clients: int, data: Federated | None = None) -> Task:
+        p, q = self.upper_dim, self.lower_dim
+        require_memory(8 * (p * p + p * q + q * q), "upper_dim" if p > q else "lower_dim")
         population = Population(self, seed if self.seed is None else self.seed, num_clients)
         return Task(QuadraticProblem(self, population), population, None)
 
@@ -74,7 +77,7 @@ class QuadraticProblem:
     settings: Quadratic
     population: Population
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, stacks_all=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, stacks_all=True, personal=True)
 
     @property
     def mean_lower(self) -> LowerBatch:
@@ -113,6 +116,11 @@ class QuadraticProblem:
     def inverse(self) -> Tensor:
         """Ā⁻¹."""
         return torch.linalg.inv(self.mean_lower.A)
+
+    @cached_property
+    def personal(self) -> "PersonalQuadratic":
+        """The closed forms if every client has a lower problem of its own."""
+        return PersonalQuadratic(self)
 
     def y_star(self, x: Tensor) -> Tensor:
         """y*(x) = Ā⁻¹(B̄ s(x) + c̄)."""
@@ -161,6 +169,8 @@ class QuadraticProblem:
         return total / self.population.num_clients
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
+        if y.dim() == 2:
+            return self.personal.metrics(x, y)
         y_star = self.y_star(x)
         gradient, error = self.surrogate(x, y_star), y - y_star
         return {
@@ -175,3 +185,44 @@ class QuadraticProblem:
 def product(matrices: Tensor, vectors: Tensor) -> Tensor:
     """Row by row, so that the bits of a row don't depend on how many there are."""
     return (matrices * vectors.unsqueeze(-2)).sum(-1)
+
+
+@dataclass(frozen=True)
+class PersonalQuadratic:
+    """The same clients with a lower problem each: Φ(x) = mean_i f_i(x, y_i*(x)), y_i*(x) = A_i⁻¹(B_i s(x) + c_i)."""
+
+    problem: QuadraticProblem
+
+    @cached_property
+    def lower(self) -> LowerBatch:
+        """A_i, B_i, c_i of all clients."""
+        clients = np.arange(self.problem.population.num_clients)
+        return self.problem.population.lower_batches(clients, draw_seeds(stream(0), len(clients)), None)
+
+    @cached_property
+    def upper(self) -> UpperBatch:
+        """t_i, ρu_i, r_i of all clients."""
+        clients = np.arange(self.problem.population.num_clients)
+        return self.problem.population.upper_batches(clients, draw_seeds(stream(0), len(clients)), None)
+
+    def y_star(self, x: Tensor) -> Tensor:
+        """y_i*(x) of all clients, of shape (m, q)."""
+        A, B, c = self.lower
+        return torch.linalg.solve(A, B @ self.problem.s(x) + c)
+
+    def hypergradient(self, x: Tensor) -> Tensor:
+        """∇Φ(x) = mean_i [∇_x f_i + (1 + a cos x) ∘ B_i' A_i⁻¹ ∇_y f_i]."""
+        (A, B, _), s = self.lower, self.problem.settings
+        v = torch.linalg.solve(A, self.y_star(x) - self.upper.t)
+        implicit = (1 + s.nonconvexity * torch.cos(x)) * (v.unsqueeze(-2) @ B).squeeze(-2).mean(0)
+        return s.upper_curvature * x - self.upper.u.mean(0) + implicit
+
+    def metrics(self, x: Tensor, y: Tensor) -> dict[str, float]:
+        y_star, gradient = self.y_star(x), self.hypergradient(x)
+        return {
+            "lower_loss": float(self.problem.lower(x, y, self.lower).mean()),
+            "upper_loss": float(self.problem.upper(x, y, self.upper).mean()),
+            "test_loss": float(self.problem.upper(x, y_star, self.upper).mean()),
+            "hypergradient_norm_sq": float(gradient @ gradient),
+            "lower_error_sq": float((y - y_star).square().sum(-1).mean()),
+        }

@@ -2,38 +2,17 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedmbo_ray.core.rng import draw_seeds, stream
-from fedmbo_ray.data.batches import Draw, Split
-from fedmbo_ray.problems.base import Problem, Task, is_layered
-from fedmbo_ray.problems.head_derivatives import FeatureCache
-from fedmbo_ray.problems.oracles import (
-    Gradient,
-    grad_x_upper,
-    grad_y_lower,
-    grad_y_upper,
-    hessian_xy,
-    hessian_yy,
-    one_slot,
-)
+from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.oracles import grad_x_upper, grad_y_lower, grad_y_upper, hessian_xy, hessian_yy
+from fedmbo_ray.runs.whole_data import PersonalLower, SharedLower, WholeData
 
-CLIENTS_TOGETHER = 50
 NEWTON_STEPS, CG_STEPS = 30, 500  # at most
-
-
-class ClientGroup(NamedTuple):
-    """The merged data of some clients, with their share of all clients."""
-
-    problem: Problem  # one that remembers what x makes of these data
-    train: Any
-    validation: Any
-    share: float
 
 
 class ExactPoint(NamedTuple):
@@ -42,58 +21,55 @@ class ExactPoint(NamedTuple):
     phi: float  # Φ(x) = f(x, y*(x))
     gradient: Tensor  # ∇Φ(x)
     implicit_share: float  # ‖∇²_xy g v‖ over the sum of both parts' norms: 0 if the hypergradient is direct
-    y: Tensor  # y*(x)
+    y: Tensor  # y*(x); if clients have their own, one row for each
 
 
 class ExactFigures:
-    """Solves the lower problem and the linear system of the hypergradient by conjugate gradients on all data."""
+    """Solves the lower problem and the linear system of the hypergradient by conjugate gradients on all data.
+
+    If every client has a lower problem of its own, all are solved as one: of the vector of all y_i, with a Hessian that
+    has a block for each client.
+    """
 
     def __init__(self, task: Task) -> None:
-        self.parts = [_part(task, ids) for ids in _groups(task.data.num_clients)]
+        self.task = task
+
+    @cached_property
+    def shared(self) -> WholeData:
+        return SharedLower(self.task)
+
+    @cached_property
+    def personal(self) -> WholeData:
+        return PersonalLower(self.task)
 
     def at(self, x: Tensor, y: Tensor) -> ExactPoint:
-        """The solution at x; the search for y*(x) starts at y."""
-        x = x.detach()
-        y = self._solve(x, y.detach())
-        b = self._mean("validation", grad_y_upper, x, y)
-        v = conjugate_gradients(partial(self._mean, "train", hessian_yy, x, y), b, _tolerance(b))
-        direct = self._mean("validation", grad_x_upper, x, y)
-        implicit = self._mean("train", hessian_xy, x, y, v)
+        """The solution at x; the search for y*(x) starts at y, which has one row for each client or is one for all."""
+        clients, x = self.personal if y.dim() == 2 else self.shared, x.detach()
+        found = solved(clients, x, y.detach().flatten())
+        b = clients.in_y("validation", grad_y_upper, x, found)
+        v = conjugate_gradients(partial(clients.in_y, "train", hessian_yy, x, found), b, tolerance(b))
+        direct = clients.in_x("validation", grad_x_upper, x, found)
+        implicit = clients.in_x("train", hessian_xy, x, found, v)
         norms = float(direct.norm()), float(implicit.norm())
         share = norms[1] / sum(norms) if sum(norms) else 0.0
-        with torch.no_grad():
-            phi = sum(part.share * float(_loss(part.problem.upper, x, y, part.validation)) for part in self.parts)
-        return ExactPoint(phi, direct - implicit, share, y)
+        return ExactPoint(clients.loss("validation", x, found), direct - implicit, share, found.view_as(y))
 
-    def _solve(self, x: Tensor, y: Tensor) -> Tensor:
-        """y*(x) by Newton's method, whose steps are halved until they descend."""
-        value = self._lower(x, y)
-        for _ in range(NEWTON_STEPS):
-            g = self._mean("train", grad_y_lower, x, y)
-            if float(g.norm()) <= _tolerance(g) * (1 + float(y.norm())):
-                break
-            step = conjugate_gradients(partial(self._mean, "train", hessian_yy, x, y), g, 0.1)
-            length = 1.0
-            while not (new := self._lower(x, y - length * step)) < value and length > 1e-4:
-                length /= 2
-            if not new < value:
-                break
-            y, value = y - length * step, new
-        return y
 
-    def _lower(self, x: Tensor, y: Tensor) -> float:
-        with torch.no_grad():
-            return sum(part.share * float(_loss(part.problem.lower, x, y, part.train)) for part in self.parts)
-
-    def _mean(self, split: Split, oracle: Gradient[Tensor], x: Tensor, *rest: Tensor) -> Tensor:
-        """The mean over all clients of an oracle on all their data."""
-        total = None
-        for part in self.parts:
-            batch = part.train if split == "train" else part.validation
-            found = part.share * oracle.sum(part.problem, batch, (x, *rest), ())  # type: ignore[operator]
-            total = found if total is None else total + found
-        assert total is not None
-        return total
+def solved(clients: WholeData, x: Tensor, y: Tensor) -> Tensor:
+    """y*(x) by Newton's method, whose steps are halved until they descend."""
+    value = clients.loss("train", x, y)
+    for _ in range(NEWTON_STEPS):
+        g = clients.in_y("train", grad_y_lower, x, y)
+        if float(g.norm()) <= tolerance(g) * (1 + float(y.norm())):
+            break
+        step = conjugate_gradients(partial(clients.in_y, "train", hessian_yy, x, y), g, 0.1)
+        length = 1.0
+        while not (new := clients.loss("train", x, y - length * step)) < value and length > 1e-4:
+            length /= 2
+        if not new < value:
+            break
+        y, value = y - length * step, new
+    return y
 
 
 def conjugate_gradients(product: Callable[[Tensor], Tensor], b: Tensor, tolerance: float) -> Tensor:
@@ -119,23 +95,6 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return float(a.double() @ b.double()) / norms if norms else math.nan
 
 
-def _part(task: Task, ids: np.ndarray) -> ClientGroup:
-    seeds, cpu = draw_seeds(stream(0, "all data"), len(ids)), torch.device("cpu")
-    train, validation = (
-        one_slot(task.data.draw(ids, seeds, Draw(split, None), cpu)) for split in ("train", "validation")
-    )
-    problem: Any = FeatureCache(task.problem) if is_layered(task.problem) else task.problem
-    return ClientGroup(problem, train, validation, len(ids) / task.data.num_clients)
-
-
-def _groups(num_clients: int) -> list[np.ndarray]:
-    return np.array_split(np.arange(num_clients), math.ceil(num_clients / CLIENTS_TOGETHER))
-
-
-def _loss(loss: Callable[..., Tensor], x: Tensor, y: Tensor, batch: Any) -> Tensor:
-    """Of the batch of one slot."""
-    return loss(x, y, batch._make(field[0] for field in batch))
-
-
-def _tolerance(like: Tensor) -> float:
+def tolerance(like: Tensor) -> float:
+    """Of residuals, relative."""
     return 1e-4 if like.dtype == torch.float32 else 1e-9

@@ -13,6 +13,7 @@ from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.methods.base import own_figures
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.oracles import losses
 from fedmbo_ray.runs.bilevel import ExactFigures, cosine
 from fedmbo_ray.runs.state import State
 
@@ -72,9 +73,15 @@ class Evaluation:
         seeds, cpu = rng.integers(0, 2**64, size=(2, len(clients)), dtype=np.uint64), torch.device("cpu")
         train = self.task.data.draw(clients, seeds[0], Draw("train", size), cpu)
         validation = self.task.data.draw(clients, seeds[1], Draw("validation", size), cpu)
+        problem = self.task.problem
+        if y.dim() == 2:  # a row for each client
+            return {
+                "lower_loss": float(losses(problem.lower, problem, x, y[clients], train).mean()),
+                "upper_loss": float(losses(problem.upper, problem, x, y[clients], validation).mean()),
+            }
         return {
-            "lower_loss": float(self.task.problem.lower(x, y, train.merged())),
-            "upper_loss": float(self.task.problem.upper(x, y, validation.merged())),
+            "lower_loss": float(problem.lower(x, y, train.merged())),
+            "upper_loss": float(problem.upper(x, y, validation.merged())),
         }
 
 

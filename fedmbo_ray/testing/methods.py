@@ -98,7 +98,7 @@ def _check(algorithm: Settings) -> None:
     _survives(config)
     sends_what_its_card_says(config)
     for dtype in ("float32", "float64"):
-        small = {"name": "hyper_representation", "backbone": {"name": "mlp", "width": 4}, "dtype": dtype}
+        small = {"name": "personal_heads", "backbone": {"name": "mlp", "width": 4}, "dtype": dtype}
         _keeps_its_arguments(small_config(algorithm, problem=small, data=DIGITS), getattr(torch, dtype))
 
 

@@ -33,6 +33,10 @@ TINY_PROBLEMS: dict[str, dict[str, Any]] = {
         },
         "data": DIGITS,
     },
+    "personal_heads": {
+        "problem": {"name": "personal_heads", "backbone": {"name": "mlp", "width": 8}, "dtype": "float64"},
+        "data": DIGITS,
+    },
     "hyper_cleaning": {
         "problem": {"name": "hyper_cleaning", "dtype": "float64"},
         "data": {**DIGITS, "label_noise": 0.3},
@@ -55,7 +59,12 @@ TINY_PROBLEMS: dict[str, dict[str, Any]] = {
         "data": {"name": "small_data:groups", "partition": "iid"},
     },
     "fair_reweighting_cells": {
-        "problem": {"name": "fair_reweighting", "cells": "groups_and_labels", "dtype": "float64"},
+        "problem": {
+            "name": "fair_reweighting",
+            "cells": "groups_and_labels",
+            "compared": "within_labels",
+            "dtype": "float64",
+        },
         "data": {"name": "small_data:groups", "partition": "iid", "weights": "by_size"},
     },
     "robust_clients": {"problem": {"name": "robust_clients", "dtype": "float64"}, "data": DIGITS},

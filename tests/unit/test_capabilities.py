@@ -40,7 +40,7 @@ from fedmbo_ray.runs.loop import run
 def test_shipped_problems_can_do_what_they_declare(name: str) -> None:
     task = tiny_task(name)
     problem, declared = task.problem, capabilities(task.problem)
-    assert declared.layered == is_layered(problem) == name.startswith(("hyper", "ridge"))
+    assert declared.layered == is_layered(problem) == name.startswith(("hyper", "ridge", "personal"))
     assert declared.model == is_modelled(problem) == (not name.startswith(("quadratic", "auc")))
     x, y = problem.init(stream(0))
     assert not declared.model or problem.model(x, y)(task.test.inputs[:3]).shape[0] == 3
@@ -117,7 +117,7 @@ def test_figures_of_a_method_are_in_its_records() -> None:
 
 def test_first_order_methods_say_so_on_their_cards() -> None:
     first_order = {name for name in ALGORITHMS if (card := card_of(ALGORITHMS[name])) is not None and card.first_order}
-    assert first_order == {"memfbo", "f2sa"}
+    assert first_order == {"memfbo", "f2sa", "single_level"}
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,9 @@ def test_every_registered_problem_is_among_the_tiny_ones() -> None:
 
 # Methods on a real problem, where they run with several clients; parts, and the rest, on the quadratic.
 ALONE = {name for name in METHODS if getattr(ALGORITHMS[name], "card", Card("", "")).participation == "one"}
-ONCE = [(name, "hyper_representation" if name in METHODS and name not in ALONE else "quadratic") for name in EVERY]
+PERSONAL = {name for name in METHODS if getattr(ALGORITHMS[name], "card", Card("", "")).personal}
+REAL = {name: "personal_heads" if name in PERSONAL else "hyper_representation" for name in METHODS if name not in ALONE}
+ONCE = [(name, REAL.get(name, "quadratic")) for name in EVERY]
 MORE = [("lower fedlin", "hyper_representation"), ("fedmbo", "hyper_cleaning"), ("memfbo", "hyper_cleaning")]
 
 
@@ -147,10 +149,10 @@ def test_same_seed_same_bits_and_nothing_global_touched(name: str, problem: str)
 @every_algorithm
 def test_arguments_are_not_written_to_and_dtype_and_shape_are_kept(name: str) -> None:
     for dtype in ("float32", "float64"):
-        config = config_for(name, "hyper_representation", m=4, n=4)
-        problem = {"name": "hyper_representation", "backbone": {"name": "mlp", "width": 4}, "dtype": dtype}
+        config = config_for(name, "personal_heads", m=4, n=4)
+        problem = {"name": "personal_heads", "backbone": {"name": "mlp", "width": 4}, "dtype": dtype}
         config = tiny_config(
-            "hyper_representation", algorithm=algorithm(name), clients=config.clients, problem=problem, data=config.data
+            "personal_heads", algorithm=algorithm(name), clients=config.clients, problem=problem, data=config.data
         )
         task = build_task(config)
         m = task.data.num_clients

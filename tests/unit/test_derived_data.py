@@ -1,10 +1,10 @@
-"""Data sets made from others: long tails, and digits in groups."""
+"""Data sets made from others: long tails, digits in groups, useless pixels."""
 
 import numpy as np
 
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.datasets import data_root, load_dataset
-from fedmbo_ray.data.derived import turned_digits
+from fedmbo_ray.data.derived import noisy_digits, turned_digits
 from fedmbo_ray.data.long_tail import thinned
 
 
@@ -26,3 +26,14 @@ def test_turned_digits_have_two_groups() -> None:
     turned = data.groups == 1
     assert (data.train_inputs[turned] == plain.train_inputs[turned][:, :, ::-1, ::-1]).all()
     assert (data.train_inputs[~turned] == plain.train_inputs[~turned]).all()
+
+
+def test_noisy_digits_have_useless_pixels_beside_them() -> None:
+    data, plain = noisy_digits(copies=2), load_dataset("digits", data_root())
+    real, *useless = np.split(data.train_inputs, 3, axis=3)
+    assert (real == plain.train_inputs).all()
+    for part in useless:
+        assert (np.sort(part, axis=0) == np.sort(real, axis=0)).all()
+        assert (part != real).mean() > 0.4
+    assert (useless[0] != useless[1]).mean() > 0.4
+    assert (data.test_targets == plain.test_targets).all()

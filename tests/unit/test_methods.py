@@ -9,6 +9,7 @@ import torch
 from tasks import tiny_config, tiny_task
 
 from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.problems.base import Task
@@ -138,6 +139,8 @@ CONVERGES: dict[str, tuple[int, float, dict[str, Any]]] = {
 NOT_METHODS = ("double_loop", "hypergradient_draws", "lower_draws")
 CLAIMED = [name for name in ALGORITHMS if name not in NOT_METHODS and ALGORITHMS[name].card.heterogeneity != "no"]
 CLAIMED.remove("fednest_sgd")  # FedAvg's drift below: tested with the solver
+PERSONAL = [name for name in CLAIMED if ALGORITHMS[name].card.personal]  # they have another Φ: see test_personal.py
+CLAIMED = [name for name in CLAIMED if name not in PERSONAL]
 
 
 ALONE = [name for name in ALGORITHMS if name != "double_loop" and ALGORITHMS[name].card.participation == "one"]
@@ -255,8 +258,36 @@ def test_methods_with_local_hypergradients_stop_at_their_bias(name: str) -> None
     assert predicted > 0.01
 
 
+def where_both_losses_as_one_are_stationary(task: Task, w: float) -> torch.Tensor:
+    """The x of the (x, y) where the gradient of w·f + (1 − w)·g vanishes."""
+    (A, B, c), upper, rho = task.problem.mean_lower, task.problem.mean_upper, task.problem.settings.upper_curvature
+    left = torch.cat(
+        [
+            torch.cat([w * rho * torch.eye(B.shape[1], dtype=B.dtype), -(1 - w) * B.T], 1),
+            torch.cat([-(1 - w) * B, w * torch.eye(len(A), dtype=A.dtype) + (1 - w) * A], 1),
+        ]
+    )
+    assert torch.linalg.eigvalsh(left).min() > 0.01
+    right = torch.cat([w * upper.u, w * upper.t + (1 - w) * c])
+    return torch.linalg.solve(left, right)[: B.shape[1]]
+
+
+def test_single_level_stops_where_both_losses_as_one_are_stationary() -> None:
+    task = Quadratic(**QUIET).build(0, 20)
+    stop = where_both_losses_as_one_are_stationary(task, 0.8)
+    x = run(task, "single_level", 60, step_size=0.5, lower_step_size=0.5, upper_weight=0.8, batch_size=1)[-1]
+    assert torch.allclose(x, stop, rtol=1e-6)
+    assert float(gradients(task, stop.unsqueeze(0))) > 0.01
+
+
+def test_single_level_that_moves_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be above 0, but both are 0") as caught:
+        construct(ALGORITHMS["single_level"], {"step_size": 0, "lower_step_size": 0})
+    assert "\n" not in str(caught.value)
+
+
 def test_every_method_is_known_to_converge_or_to_be_biased() -> None:
-    assert {*CLAIMED, *ALONE, *LOCAL, *NOT_METHODS, "fednest_sgd"} == set(ALGORITHMS)
+    assert {*CLAIMED, *PERSONAL, *ALONE, *LOCAL, *NOT_METHODS, "fednest_sgd", "single_level"} == set(ALGORITHMS)
 
 
 LARGE = {"step_size": 0.05, "lower_step_size": 0.2, "system_step_size": 0.2, "local_steps": 8, "batch_size": 1}

@@ -1,6 +1,7 @@
 """Oracles against dense derivatives (float64), and what a block computes against client after client."""
 
 from functools import partial
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -29,8 +30,13 @@ ORACLES = {
     "hessian_xy": TRAIN,
     "grad_x_through": (VALIDATION, TRAIN),
     "grad_y_through": (VALIDATION, TRAIN),
+    "grads_pooled": (VALIDATION, TRAIN),
 }
 LAYERED = [name for name in TINY_PROBLEMS if name.startswith(("hyper", "ridge"))]
+
+
+def oracle_of(name: str) -> Gradient:
+    return oracles.grads_pooled(0.3) if name == "grads_pooled" else getattr(oracles, name)
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -56,6 +62,9 @@ def test_products_are_those_of_the_dense_matrices(name: str) -> None:
     for oracle, loss, batch in (("grads_lower", lower, train), ("grads_upper", upper, validation)):
         found, dense = getattr(oracles, oracle)(task.problem, batch, x, y), grad(loss, argnums=(0, 1))(x, y)
         assert all(close(a, b) for a, b in zip(found, dense, strict=True))
+    found = oracles.grads_pooled(0.3)(task.problem, (validation, train), x, y)
+    dense = grad(lambda x, y: 0.3 * upper(x, y) + 0.7 * lower(x, y), argnums=(0, 1))(x, y)
+    assert all(close(a, b) for a, b in zip(found, dense, strict=True))
     assert close(oracles.hessian_yy(task.problem, train, x, y, v), hessian(lower, argnums=1)(x, y) @ v)
     mixed = jacrev(grad(lower, argnums=1), argnums=0)(x, y)  # (q, p)
     assert close(oracles.hessian_xy(task.problem, train, x, y, v), mixed.T @ v)
@@ -82,11 +91,9 @@ def test_hessian_is_symmetric_and_strongly_convex(name: str) -> None:
 @pytest.mark.parametrize("name", TINY_PROBLEMS)
 def test_a_block_computes_what_its_clients_would(name: str, oracle: str) -> None:
     task, rng = tiny_task(name), stream(2)
-    kernel, draw = getattr(oracles, oracle), ORACLES[oracle]
+    kernel, draw = oracle_of(oracle), ORACLES[oracle]
     x, y = point(task, rng)
-    each = (
-        (torch.from_numpy(rng.standard_normal((5, *y.shape))),) if "v" in kernel.value.__code__.co_varnames[:5] else ()
-    )
+    each = (torch.from_numpy(rng.standard_normal((5, *y.shape))),) if "v" in signature(kernel.value).parameters else ()
     block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
     one_by_one = [
         run_block(task.problem, task.data, Job(_hide(kernel), (x, y), draw, False), _slot(block, i), CPU)
@@ -113,13 +120,13 @@ class Unlayered:
 @pytest.mark.parametrize("name", LAYERED)
 def test_formulas_are_the_derivatives_that_autograd_finds(name: str, oracle: str) -> None:
     task, rng = tiny_task(name), stream(5)
-    kernel, draw = getattr(oracles, oracle), ORACLES.get(oracle, (VALIDATION, TRAIN))
+    kernel, draw = oracle_of(oracle), ORACLES.get(oracle, (VALIDATION, TRAIN))
     x, y = point(task, rng)
     v = torch.from_numpy(rng.standard_normal((5, *y.shape)))
     shared, each = (x, y), (v,)
     if oracle == "grads_lagrangian":
         shared, each = (x, y, v[0]), ()
-    elif "v" not in kernel.value.__code__.co_varnames[:5]:
+    elif "v" not in signature(kernel.value).parameters:
         each = ()
     block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
     for summed in (False, True):

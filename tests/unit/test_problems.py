@@ -194,6 +194,21 @@ def test_clients_are_fair_each_to_its_own_groups() -> None:
     assert torch.isclose(task.problem.upper(x, y, merged), torch.stack(alone).mean())
 
 
+def test_groups_are_compared_within_labels() -> None:
+    task = tiny_task("fair_reweighting_cells")
+    x, y = point(task)
+    rows = type(merged := everything(task, "validation"))(*(field[0] for field in merged))
+    losses, groups = task.problem.losses(y, rows), task.problem.groups[rows.rows]
+    gaps = []
+    for label in range(task.problem.num_classes):
+        cells = [(rows.targets == label) & (groups == group) & (rows.weights > 0) for group in (0, 1)]
+        gaps.append((losses[cells[0]].mean() - losses[cells[1]].mean()) ** 2 if all(map(torch.any, cells)) else 0.0)
+    assert sum(gaps) > 0
+    share = rows.weights.sum()
+    expected = (losses * rows.weights).sum() + share * task.problem.fairness * sum(gaps) / len(gaps)
+    assert torch.isclose(task.problem.upper(x, y, rows), expected)
+
+
 REFUSED = {
     "RidgeHead needs numbers to predict, but the targets of digits are labels": {"problem": "ridge_head"},
     "FairReweighting needs groups, but digits has none": {"problem": "fair_reweighting"},

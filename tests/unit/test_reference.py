@@ -177,6 +177,75 @@ def test_fedbioacc(monkeypatch) -> None:
     check(state, x=z[0], y=z[1], v=z[2], d_x=d[0], d_y=d[1], d_v=d[2])
 
 
+def test_fedbio_local(monkeypatch) -> None:
+    steps = (0.03, 0.15, 0.07)
+    sizes = dict(zip(("step_size", "lower_step_size", "system_step_size"), steps, strict=True))
+    state, _ = run(monkeypatch, "fedbio_local", 3, m, **sizes, local_steps=3, batch_size=1)
+    x, y, v = x0, [y0] * m, [0 * y0] * m
+    for _ in range(3):
+        ends = []
+        for i in range(m):
+            at = (x, y[i], v[i])
+            for _ in range(3):
+                at = [part - e * d for part, e, d in zip(at, steps, D(i, *at), strict=True)]
+            ends.append(at[0])
+            y[i], v[i] = at[1:]
+        x = mean(ends)
+    check(state, x=x, y=y, v=v)
+
+
+def test_fedbioacc_local(monkeypatch) -> None:
+    steps, momentum, r = (0.03, 0.15, 0.07), 0.8, 0.5
+    sizes = dict(zip(("step_size", "lower_step_size", "system_step_size"), steps, strict=True))
+    options = {"momentum": momentum, "radius": r, "rate": DECAY, "local_steps": 3, "batch_size": 1}
+    state, _ = run(monkeypatch, "fedbioacc_local", 3, m, **sizes, **options)
+    z, d = [[x0, y0, 0 * y0] for _ in range(m)], [list(D(i, x0, y0, 0 * y0)) for i in range(m)]
+    d_x = mean([each[0] for each in d])
+    for k in range(3):
+        eta = decayed(k)
+        for i in range(m):
+            d[i][0] = d_x
+            for _ in range(3):
+                new = [at - eta * e * part for at, e, part in zip(z[i], steps, d[i], strict=True)]
+                new[2] = new[2] * min(1, r / np.linalg.norm(new[2]))
+                pairs = zip(D(i, *new), d[i], D(i, *z[i]), strict=True)
+                d[i] = [after + (1 - momentum * eta**2) * (part - before) for after, part, before in pairs]
+                z[i] = new
+        x, d_x = mean([each[0] for each in z]), mean([each[0] for each in d])
+        for each in z:
+            each[0] = x
+    kept = {"y": [each[1] for each in z], "v": [each[2] for each in z]}
+    check(state, x=x, d_x=d_x, d_y=[each[1] for each in d], d_v=[each[2] for each in d], **kept)
+
+
+def test_lfednest_local(monkeypatch) -> None:
+    alpha, beta, ell, T, tau, N = 0.05, 0.2, 1.5, 3, 2, 4
+    fields = {
+        "step_size": alpha,
+        "lower_step_size": beta,
+        "smoothness": ell,
+        "steps": T,
+        "local_steps": tau,
+        "terms": N,
+    }
+    state, log = run(monkeypatch, "lfednest_local", 4, **fields, batch_size=1)
+    x, y = x0, dict.fromkeys(range(m), y0)
+    for k in range(4):
+        ends, new = [], {}
+        for i in log[k][0].cohort:
+            x_i, y_i = x, y[i]
+            for _ in range(T):
+                y_i = y_i - beta * gy(i, x, y_i)
+            for _ in range(tau):
+                powers = [np.linalg.matrix_power(np.eye(len(y_i)) - A[i] / ell, j) for j in range(N)]
+                v = sum(powers) @ fy(i, y_i) / ell
+                x_i = x_i - alpha * (fx(i, x_i) - gx(i, x_i, v))
+            ends.append(x_i)
+            new[i] = y_i
+        x, y = mean(ends), {**y, **new}
+    check(state, x=x, y=[y[i] for i in range(m)])
+
+
 def test_fedmsa(monkeypatch) -> None:
     alpha, beta, tau, steps = 0.05, 0.1, 3, (0.05, 0.1, 0.1)
     warm_up = {"steps": 2, "local_steps": 2, "step_size": 0.1, "batch_size": 1}
@@ -351,6 +420,22 @@ def test_f2sa(monkeypatch) -> None:
         x = x - 0.05 * mean([fx(i, x) + multiplier * (gx(i, x, z) - gx(i, x, y)) for i in log[k][3].cohort])
         multiplier += 0.5
     check(state, x=x, y=y, z=z, multiplier=multiplier)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.05, 0.2), (0, 0.2), (0.05, 0)])
+def test_single_level(alpha: float, beta: float, monkeypatch) -> None:
+    w = 0.6
+    fields = {"step_size": alpha, "lower_step_size": beta, "upper_weight": w, "steps": 3, "batch_size": 1}
+    state, log = run(monkeypatch, "single_level", 3, **fields)
+    x, y = x0, y0
+    for k in range(3):
+        assert len(log[k]) == 3
+        for asked in log[k]:
+            d_x, d_y = means(
+                [(w * fx(i, x) + (1 - w) * gx(i, x, y), w * fy(i, y) + (1 - w) * gy(i, x, y)) for i in asked.cohort]
+            )
+            x, y = x - alpha * d_x, y - beta * d_y
+    check(state, x=x, y=y)
 
 
 # Lower solvers with memory, in a double loop with the exact hypergradient: what they keep is used in the next round.

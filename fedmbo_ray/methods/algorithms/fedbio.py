@@ -16,7 +16,12 @@ from fedmbo_ray.methods.algorithms.point import NAMES, directions, moved, projec
 from fedmbo_ray.methods.base import Averaging, State
 from fedmbo_ray.methods.schedules import Constant, Decay, StepSize, momentum_weight
 from fedmbo_ray.problems.base import Problem
-from fedmbo_ray.problems.oracles import Pair, Vectors
+from fedmbo_ray.problems.oracles import Kernel, Pair, Vectors
+
+
+def pairs(size: int, count: int | None = None) -> tuple[Draw, Draw]:
+    """A validation batch and a training batch for each of `count` steps."""
+    return Draw("validation", size, count), Draw("train", size, count)
 
 
 def single_loop_steps(problem: Problem, batches: Pair, *point: Tensor, steps: Sequence[float]) -> Vectors:
@@ -53,11 +58,17 @@ class FedBiO:
         return {"x": x, "y": y, "v": torch.zeros_like(y)}
 
     def round(self, clients: Clients, state: State) -> State:
-        steps = tuple(size(clients.now) for size in (self.step_size, self.lower_step_size, self.system_step_size))
-        draw = tuple(Draw(split, self.batch_size, self.local_steps) for split in ("validation", "train"))
         point = (state["x"], state["y"], state["v"])
-        x, y, v = clients.mean(partial(single_loop_steps, steps=steps), clients.everyone(), *point, draw=draw)
+        x, y, v = clients.mean(self.kernel(clients.now), clients.everyone(), *point, draw=self.draw)
         return {"x": x, "y": y, "v": v}
+
+    @property
+    def draw(self) -> tuple[Draw, Draw]:
+        return pairs(self.batch_size, self.local_steps)
+
+    def kernel(self, now: Round) -> Kernel:
+        sizes = (self.step_size, self.lower_step_size, self.system_step_size)
+        return partial(single_loop_steps, steps=tuple(size(now) for size in sizes))
 
 
 def accelerated_steps(
@@ -106,17 +117,20 @@ class FedBiOAcc(Averaging):
         return point | {f"d_{name}": torch.zeros_like(value) for name, value in point.items()}
 
     def round(self, clients: Clients, state: State) -> State:
-        eta, everyone = self.rate(clients.now), clients.everyone()
         point, d = ([state[prefix + name] for name in NAMES] for prefix in ("", "d_"))
         if clients.round == 0:
-            draw = tuple(Draw(split, self.batch_size) for split in ("validation", "train"))
-            d = list(clients.mean(directions, everyone, *point, draw=draw))
-        sizes = (self.step_size, self.lower_step_size, self.system_step_size)
-        steps, keep = tuple(eta * size(clients.now) for size in sizes), 1 - self.weights(clients.now)[0]
-        draw = tuple(Draw(split, self.batch_size, self.local_steps) for split in ("validation", "train"))
-        kernel = partial(accelerated_steps, steps=steps, keep=keep, radius=self.radius)
-        new = clients.mean(kernel, everyone, *point, *d, draw=draw)
+            d = list(clients.mean(directions, clients.everyone(), *point, draw=pairs(self.batch_size)))
+        new = clients.mean(self.kernel(clients.now), clients.everyone(), *point, *d, draw=self.draw)
         return dict(zip(("x", "y", "v", "d_x", "d_y", "d_v"), new, strict=True))
+
+    @property
+    def draw(self) -> tuple[Draw, Draw]:
+        return pairs(self.batch_size, self.local_steps)
+
+    def kernel(self, now: Round) -> Kernel:
+        sizes, eta = (self.step_size, self.lower_step_size, self.system_step_size), self.rate(now)
+        steps, keep = tuple(eta * size(now) for size in sizes), 1 - self.weights(now)[0]
+        return partial(accelerated_steps, steps=steps, keep=keep, radius=self.radius)
 
     def weights(self, now: Round) -> tuple[float]:
         """cη²."""
