@@ -10,7 +10,7 @@ MODULES = {
     "core.rng": 1,
     "core.settings": 1,
     "data.batches": 1,
-    "data.derived": 1,
+    "data.derived": 2,
     "federation.clients": 1,
     "methods.schedules": 1,
     "problems.base": 1,
