@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     rounds: int = 10**6
 
     def config(self, *overrides: str) -> RunConfig:
-        file = Path(__file__).parent.parent / "tune_configs" / "mnist.yaml"
+        file = Path(__file__).parent.parent / "tune_configs" / "mnist_paper.yaml"
         return read_config(file, [f"data.name={self.data}", f"rounds={self.rounds}", *overrides])
 
 

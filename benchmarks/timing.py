@@ -95,14 +95,14 @@ def _own() -> dict[int, float]:
 
 def family() -> list[psutil.Process]:
     """Told by a variable that they inherit: a framework's daemons cut the line of descent."""
-    return [process for process in psutil.process_iter() if _is_ours(process)]
+    own = str(os.getpid())
+    return [process for process in psutil.process_iter() if process.pid == os.getpid() or is_marked(process, own)]
 
 
-def _is_ours(process: psutil.Process) -> bool:
-    if process.pid == os.getpid():
-        return True
+def is_marked(process: psutil.Process, mark: str) -> bool:
+    """Whether a process was started with this mark in its environment."""
     try:
-        return process.environ().get(MARK) == str(os.getpid())
+        return process.environ().get(MARK) == mark
     except psutil.Error:  # gone, or another user's
         return False
 

@@ -27,8 +27,8 @@ from fedmbo_ray.runs.driver import start_ray
 
 HELP = """
 Examples:
-  python -m benchmarks.scaling tune_configs/mnist.yaml clients.cohort_size=40
-  python -m benchmarks.scaling tune_configs/mnist.yaml --actors 8 --network 25
+  python -m benchmarks.scaling tune_configs/mnist_paper.yaml clients.cohort_size=40
+  python -m benchmarks.scaling tune_configs/mnist_paper.yaml --actors 8 --network 25
 """
 EXPECTED = (1, 3, 10, 30, 100, 300, 1000)
 HEAVIER = (1, 10, 100)
