@@ -1,7 +1,6 @@
 """fedmbo data: list data sets, and show how a config distributes them over clients."""
 
 import argparse
-import string
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,20 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedmbo_ray.cli.command import Parser, guarded
-from fedmbo_ray.config.shipped import find_config, is_override
-from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.config.shipped import find_config, is_override, is_sweep
+from fedmbo_ray.core.errors import ConfigError, at, choices
 from fedmbo_ray.core.io import write_atomically
 
 if TYPE_CHECKING:  # numpy and torch, which --help does not need
-    from fedmbo_ray.cli.spread import Spread
     from fedmbo_ray.config.overrides import Override
+    from fedmbo_ray.config.schema import RunConfig
+    from fedmbo_ray.runs.spread import Spread
 
 PICTURES = ("png", "svg", "pdf")
-SHOWN = 10  # clients whose labels are shown one by one
-WIDTH = 50  # of the longest bar
 WIDE = 140  # columns from which the table of data sets has room for licences and sources
-SIGNS = string.digits + string.ascii_lowercase
-COLOURS = ("blue", "red", "green", "magenta", "yellow", "cyan", "bright_blue", "bright_red", "bright_green", "white")
 
 HELP = """
 Examples:
@@ -85,21 +81,50 @@ def fetch_named(names: list[str]) -> None:
 
 
 def show_spread(words: list[str], picture: Path | None) -> None:
-    from fedmbo_ray.cli.spread import spread_of
+    from fedmbo_ray.runs.spread_tables import show
 
-    spread = spread_of(*meant(words))
-    console = terminal()
-    console.print(f"{escape(spread.title)}; {spread.test} rows to test\n", highlight=False)
-    console.print(sizes(spread), differences(spread), labels(spread))
-    console.print(caption(spread), highlight=False)
-    if spread.reason:
-        console.print(f"gradients are not compared: {escape(spread.reason)}", highlight=False)
+    spread = spread_shown(*meant(words))
+    show(spread, terminal())
     if picture is not None:
-        from fedmbo_ray.cli.spread_picture import drawn
+        from fedmbo_ray.runs.spread_picture import drawn
 
         picture.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(picture, drawn(spread, picture.suffix.removeprefix(".")))
         print(f"wrote {picture}")
+
+
+def spread_shown(file: Path | None, overrides: list["Override"]) -> "Spread":
+    """The spread of a config (the default if `file` is None), or of the first point of a sweep.
+
+    Without a file, data whose rows belong to clients have as many clients as there are.
+    """
+    from fedmbo_ray.data.partitions import Natural
+    from fedmbo_ray.runs.build import distributed
+    from fedmbo_ray.runs.spread import spread_of, with_gradients
+
+    config = shown_config(file, overrides)
+    if config.data is None:
+        raise ConfigError(
+            f"{type(config.problem).__name__} makes its own data, so there is no data set to show", "problem"
+        )
+    with at("data"):
+        dataset = config.data.load()
+    m = config.clients.num_clients
+    if file is None and isinstance(config.data.partition, Natural) and dataset.num_clients is not None:
+        m = dataset.num_clients
+    federated = distributed(config.data, dataset, config.seed, m)
+    return with_gradients(spread_of(config.data, federated), config, federated)
+
+
+def shown_config(file: Path | None, overrides: list["Override"]) -> "RunConfig":
+    from fedmbo_ray.config.overrides import read_config
+    from fedmbo_ray.sweeps.schema import read_sweep
+    from fedmbo_ray.sweeps.space import corners
+
+    if file is None or not is_sweep(file):
+        return read_config(file, overrides)
+    sweep = read_sweep(file, [word for word in overrides if isinstance(word, str)])
+    return sweep.config(next(corners(sweep.dims)))
 
 
 def meant(words: list[str]) -> tuple[Path | None, list["Override"]]:
@@ -141,70 +166,6 @@ def is_config(word: str) -> bool:
 
 def terminal() -> Console:
     return Console(width=None if sys.stdout.isatty() else 200)
-
-
-def sizes(spread: "Spread") -> Table:
-    """How many rows and labels the clients have."""
-    table = Table("", "min", "median", "max", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, numbers in spread.sizes().items():
-        table.add_row(name, *(f"{number:g}" for number in numbers))
-    return table
-
-
-def differences(spread: "Spread") -> Table:
-    """How much clients differ."""
-    table = Table("how much clients differ", "", box=box.SIMPLE_HEAD, pad_edge=False)
-    what = "numbers: mean earth mover's distance to all rows, in standard deviations"
-    what = what if spread.edges else "labels: mean total variation distance to all rows (0 to 1)"
-    table.add_row(what, f"{spread.label_distance():.3f}")
-    table.add_row("sizes: standard deviation / mean", f"{spread.size_variation():.3f}")
-    if spread.diversity is not None:
-        table.add_row("gradients at the start: mean ‖∇gᵢ − ∇g‖² / ‖∇g‖²", f"{spread.diversity:.3g}")
-    return table
-
-
-def labels(spread: "Spread") -> Table:
-    """The labels of the first clients as bars on one scale; no bar has more characters than the client has rows."""
-    table = Table("client", "rows", "numbers" if spread.edges else "labels", box=box.SIMPLE_HEAD, pad_edge=False)
-    scale = scale_of(spread)
-    for client, counts in enumerate(spread.labels[:SHOWN]):
-        ends = [round(sum(counts[: label + 1]) / scale) for label in range(len(counts))]
-        parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        bar = "".join(f"[{COLOURS[i % len(COLOURS)]}]{sign(i) * part}[/]" for i, part in enumerate(parts) if part)
-        name = spread.client_names[client] if spread.client_names else str(client)
-        table.add_row(escape(name), str(sum(counts)), bar)
-    return table
-
-
-def caption(spread: "Spread") -> str:
-    """What the bars show."""
-    scale = scale_of(spread)
-    shown = f"the first {SHOWN} of {len(spread.labels)} clients; " if len(spread.labels) > SHOWN else ""
-    rows = f"{scale:.2g}" if scale < 100 else f"{scale:.0f}"
-    stands = "a row" if scale == 1 else f"about {f'{rows} rows' if scale >= 1.5 else 'a row'}"
-    return f"{shown}each character stands for {stands}{legend(spread)}"
-
-
-def scale_of(spread: "Spread") -> float:
-    """How many rows a character of a bar stands for."""
-    return max(max(sum(counts) for counts in spread.labels) / WIDTH, 1)
-
-
-def sign(label: int) -> str:
-    """The character of a label."""
-    return SIGNS[label % len(SIGNS)]
-
-
-def legend(spread: "Spread") -> str:
-    """What the characters mean, where they are not the labels themselves."""
-    names = list(spread.class_names[:SHOWN])
-    if spread.edges:
-        low, high = spread.edges[0], spread.edges[-1]
-        return f"; 0 to {sign(spread.classes - 1)} are equal parts of the numbers from {low:g} to {high:g}"
-    if all(name == sign(i) for i, name in enumerate(names)):
-        return ""
-    more = ", …" if len(spread.class_names) > SHOWN else ""
-    return escape("; " + ", ".join(f"{sign(i)} = {name}" for i, name in enumerate(names)) + more)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -157,7 +158,7 @@ def where_to_look(tracker: Tracker) -> str:
 def page_command(uri: str) -> str:
     """The command that opens MLflow's page for a database."""
     if not uri.startswith(FILE):
-        return f"mlflow ui --host 127.0.0.1 --backend-store-uri {uri}"
+        return f"mlflow ui --host 127.0.0.1 --backend-store-uri {quote(uri)}"
     file = Path(uri.removeprefix(FILE))
     here = file.absolute() == Path("mlflow.db").absolute()
-    return "fedmbo ui" if here else f"fedmbo ui --store {file}"
+    return "fedmbo ui" if here else f"fedmbo ui --store {quote(str(file))}"

@@ -3,12 +3,13 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.process_state import environment_with, log_levels_kept
+from fedmbo_ray.core.timed_folders import require_writable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -36,6 +37,20 @@ def require_file(uri: str) -> None:
         raise ConfigError(f"no MLflow at {uri}; run a study (fedmbo study), or set $MLFLOW_TRACKING_URI")
 
 
+def require_writable_store(uri: str) -> None:
+    """Raise a ConfigError if MLflow is a file that can't be written to; its artifacts are in the working folder."""
+    if not uri.startswith(FILE):
+        return
+    file = Path(uri.removeprefix(FILE))
+    require_writable(file.parent, "the place of MLflow's database")
+    require_writable(Path.cwd(), "the place of MLflow's artifacts")
+    if file.exists():
+        try:
+            file.open("ab").close()
+        except OSError as error:
+            raise ConfigError(f"MLflow's database must be a file to write to, but {file}: {error.strerror}") from None
+
+
 @contextmanager
 def mlflow_at_hand() -> Iterator[None]:
     """Within it, MLflow gives up soon and says little; what is changed for that is put back at the end."""
@@ -49,6 +64,10 @@ def mlflow_at_hand() -> Iterator[None]:
 
 
 def make_client(uri: str) -> "MlflowClient":
+    """A client of MLflow's; a database that is a file is made for its owner alone."""
     from mlflow import MlflowClient
 
+    if uri.startswith(FILE) and "?" not in uri:
+        with suppress(OSError):  # MLflow says what is wrong with it
+            os.close(os.open(uri.removeprefix(FILE), os.O_CREAT, 0o600))
     return MlflowClient(uri)

@@ -15,8 +15,11 @@ from urllib.parse import quote
 
 from fedmbo_ray import __version__
 from fedmbo_ray.config.schema import DataConfig, Fields, RunConfig
+from fedmbo_ray.core.markup import code_markdown, plain_markdown
+from fedmbo_ray.data.dataset import Dataset
 from fedmbo_ray.sweeps.ranking import Standing
 from fedmbo_ray.sweeps.space import SweepPoint
+from fedmbo_ray.tracking.client_picture import PICTURE
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -43,14 +46,14 @@ def flat(fields: Fields, path: str = "") -> dict[str, object]:
     return found
 
 
-def data_set(config: DataConfig) -> "DatasetInput":
+def data_set(config: DataConfig, data: Dataset) -> "DatasetInput":
     """A run's data set, as MLflow has it."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag  # MLflow takes seconds to import
+    from mlflow.entities import Dataset as MlflowDataset  # MLflow takes seconds to import
+    from mlflow.entities import DatasetInput, InputTag
 
-    data = config.load()
     profile = {"train": len(data.train_targets), "test": len(data.test_targets), "classes": data.num_classes}
     source = json.dumps({"name": config.name, "path": None if config.path is None else str(config.path)})
-    entity = Dataset(config.name, data.digest[:32], "local", source, profile=json.dumps(profile))
+    entity = MlflowDataset(config.name, data.digest[:32], "local", source, profile=json.dumps(profile))
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 
@@ -110,27 +113,37 @@ def _quoted(value: object) -> str:
     return quote(json.dumps(value))
 
 
-def run_note(pages: Pages, run_id: str, label: str) -> str:
+def run_note(pages: Pages, run_id: str, label: str, pictured: bool) -> str:
+    """What a run is, in Markdown, and where its config is."""
     config = f"[config]({pages.artifact(run_id, 'config.yaml')})"
-    return f"{label}\n\nIts {config} is what `fedmbo run config.yaml` repeats."
+    note = f"{label}\n\nIts {config} is what `fedmbo run config.yaml` repeats."
+    return f"{note} {clients_link(pages, run_id)}." if pictured else note
 
 
-def sweep_note(pages: Pages, run_ids: dict[str, str], trials: list[Standing], metric: str, command: str) -> str:
+def clients_link(pages: Pages, run_id: str) -> str:
+    return f"[What data each client has]({pages.artifact(run_id, PICTURE)})"
+
+
+def sweep_note(
+    pages: Pages, run_ids: dict[str, str], trials: list[Standing], metric: str, command: str, pictured: bool
+) -> str:
     """Its best trial, where to look, the command; `run_ids` are those of the trials, and of the sweep under ""."""
-    shown = [run_ids[each.name] for each in trials[:20]]
+    shown, title = [run_ids[each.name] for each in trials[:20]], plain_markdown(metric)
+    links = [f"[{title} against rounds]({pages.curves(shown, metric)})", f"[comparison]({pages.comparison(shown)})"]
     parts = [
-        f"[{metric} against rounds]({pages.curves(shown, metric)}), [comparison]({pages.comparison(shown)})",
+        ", ".join([*links, clients_link(pages, run_ids[""])] if pictured else links),
         ranking_rows(trials[:5], metric),
-        f"`{command}`",
+        code_markdown(command),
     ]
     if trials and trials[0].score is not None:
         best, config = trials[0], f"[its config]({pages.artifact(run_ids[''], 'best.yaml')})"
-        page = f"[{best.label}]({pages.run(run_ids[best.name])})"
-        parts.insert(0, f"Best of {len(trials)} trials: {page} with {metric} {best.score:.5g}, {config}.")
+        page = f"[{plain_markdown(best.label)}]({pages.run(run_ids[best.name])})"
+        parts.insert(0, f"Best of {len(trials)} trials: {page} with {title} {best.score:.5g}, {config}.")
     return "\n\n".join(parts)
 
 
 def ranking_rows(trials: list[Standing], metric: str) -> str:
     """A table in Markdown."""
-    rows = [f"| {each.name} | {each.label} | {each.score} | {each.round} | {each.status} |" for each in trials]
-    return "\n".join([f"| trial | point | {metric} | round | status |", "|---|---|---|---|---|", *rows])
+    cells = [(each.name, each.label, each.score, each.round, each.status) for each in trials]
+    rows = [f"| {' | '.join(map(plain_markdown, row))} |" for row in cells]
+    return "\n".join([f"| trial | point | {plain_markdown(metric)} | round | status |", "|---|---|---|---|---|", *rows])

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedmbo_ray.tracking.connection import make_client, tracking_uri
+from fedmbo_ray.core.io import own_folder
+from fedmbo_ray.tracking.connection import FILE, make_client, require_writable_store, tracking_uri
 from fedmbo_ray.tracking.metadata import Pages, surroundings, user
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ class MlflowExperiment:
 
     def __init__(self, name: str, uri: str | None) -> None:
         self.name, self.uri = name, uri or tracking_uri()
+        require_writable_store(self.uri)
         self._client: MlflowClient | None = None
         self.pages = Pages("")
 
@@ -30,7 +32,10 @@ class MlflowExperiment:
         self.pages = Pages(found.experiment_id if found is not None else self._create())
 
     def _create(self) -> str:
-        place = Path("mlartifacts").absolute().as_uri() if self.uri.startswith("sqlite:") else None
+        place = None
+        if self.uri.startswith(FILE):
+            own_folder(artifacts := Path("mlartifacts").absolute())
+            place = artifacts.as_uri()
         kind = {"mlflow.experimentKind": "custom_model_development"}  # or the pages are those for language models
         return self.client.create_experiment(self.name, artifact_location=place, tags=kind)
 

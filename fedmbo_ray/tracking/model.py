@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.data.array_clients import ArrayClients, Scaling
 from fedmbo_ray.problems.base import Task, is_modelled
 from fedmbo_ray.runs.folder import RunFolder
@@ -38,11 +39,32 @@ class Standardize(nn.Module):
 def model_of(task: Task, folder: RunFolder) -> tuple[nn.Module, Example] | None:
     """The classifier of pixels that a run has come to, and an example of what it takes; None if there is none."""
     found = folder.result()
-    module = None if found is None else classifier(task, found["x"], found["y"])
+    if found is None or found["y"].dim() == 2:  # no single model: every client has one
+        return None
+    module = classifier(task, found["x"], found["y"])
     if module is None or task.test is None:
         return None
     kind = np.float32 if task.test.inputs.is_floating_point() else np.int64
     return module, np.zeros((2, *task.test.inputs.shape[1:]), dtype=kind)
+
+
+def model_for(task: Task, x: Tensor, y: Tensor, client: int | None) -> nn.Module:
+    """The classifier of a client, or the one of all; raises a ConfigError if there is none."""
+    module = classifier(task, x, y_of(y, client))
+    if module is None:
+        raise ConfigError(f"{type(task.problem).__name__} has no model: its x and y are not a classifier")
+    return module
+
+
+def y_of(y: Tensor, client: int | None) -> Tensor:
+    """The y of a client, if each has its own, or the one of all."""
+    if y.dim() == 1 and client is None:
+        return y
+    if y.dim() == 1:
+        raise ConfigError(f"all clients share one model: call model() without a client, but got client={client}")
+    if client is None or not 0 <= client < len(y):
+        raise ConfigError(f"every client has a model of its own: client must be 0 to {len(y) - 1}, but is {client}")
+    return y[client]
 
 
 def classifier(task: Task, x: Tensor, y: Tensor) -> nn.Module | None:

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.core.io import new_identity, to_yaml
+from fedmbo_ray.core.io import new_identity, own_folder, to_yaml
+from fedmbo_ray.core.markup import code_markdown
 from fedmbo_ray.core.timed_folders import untimed
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.tracking.background import BackgroundTracking, where_to_look
+from fedmbo_ray.tracking.client_picture import ClientPictures
 from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
 from fedmbo_ray.tracking.tracked_run import KEY, TrackedRun
 
@@ -47,10 +49,10 @@ class RunTracker:
 
     def __init__(self, config: RunConfig, folder: RunFolder, command: str) -> None:
         self.config, self.folder, self.command = config, folder, command
-        folder.path.mkdir(parents=True, exist_ok=True)
-        new_identity(folder.path / "identity")
-        self.identity = (folder.path / "identity").read_text().strip()
-        self.experiment = MlflowExperiment(untimed(folder.path.absolute().name) or EXPERIMENT, None)
+        own_folder(folder.path)
+        self.identity = new_identity(folder.path / "identity")
+        self.experiment = MlflowExperiment(untimed(folder.path.resolve().name) or EXPERIMENT, None)
+        self.pictures = ClientPictures()
         self.run: TrackedRun | None = None
 
     @property
@@ -70,7 +72,7 @@ class RunTracker:
             self.experiment.connect()
             found = self.experiment.runs(f"tags.`fedmbo.run` = '{self.identity}'")
             tags = {"fedmbo.run": self.identity, KEY: ONE_RUN, "mlflow.source.name": "fedmbo_ray.run"}
-            name = self.folder.path.absolute().name
+            name = self.folder.path.resolve().name or EXPERIMENT
             run = found[0] if found else self.experiment.create(name, None, tags | {"command": self.command})
             self.run = TrackedRun(self.experiment, run)
             self.run.go_on()
@@ -79,7 +81,7 @@ class RunTracker:
 
     def _describe(self, run: TrackedRun) -> None:
         if not run.described:
-            run.describe(self.config, {}, f"`{self.command}`")
+            run.describe(self.config, {}, code_markdown(self.command), self.pictures)
         else:  # parameters can't be changed; more rounds may have been asked for
             run.client.log_text(run.run_id, to_yaml(self.config.resolved()).decode(), "config.yaml")
 

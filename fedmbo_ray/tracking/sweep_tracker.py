@@ -5,9 +5,12 @@ The folder is the truth, MLflow a picture of it that is brought up to date again
 
 from typing import TYPE_CHECKING, Protocol
 
+from fedmbo_ray.core.markup import plain_markdown
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder, TrialFolder
 from fedmbo_ray.sweeps.ranking import ranked
 from fedmbo_ray.sweeps.schema import SweepPlan
+from fedmbo_ray.sweeps.space import corners
+from fedmbo_ray.tracking.client_picture import ClientPictures, what_clients_have
 from fedmbo_ray.tracking.metadata import Pages, flat, ranking_rows, sweep_note
 from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
 from fedmbo_ray.tracking.tracked_run import KEY, WHOLE_SWEEP, TrackedRun
@@ -38,6 +41,10 @@ class SweepTracker:
         self.sweep, self.folder, self.command, self.study = sweep, folder, command, study
         self.experiment = MlflowExperiment(sweep.tune.experiment or folder.name, sweep.tune.tracking_uri)
         self.runs: dict[str, TrackedRun] = {}
+        self.pictures = ClientPictures()
+        configs = [sweep.config(point) for point in corners(sweep.dims)]
+        alike = len({what_clients_have(config) for config in configs}) == 1
+        self.all_trials = configs[0] if alike else None  # an example, if clients have the same data in all trials
 
     @property
     def uri(self) -> str:
@@ -66,7 +73,9 @@ class SweepTracker:
             self.runs[run.data.tags[KEY]] = TrackedRun(self.experiment, run)
         above = self.study.run_id(self.experiment) if self.study is not None else None
         if WHOLE_SWEEP not in self.runs:
-            self.runs[WHOLE_SWEEP] = self._create(WHOLE_SWEEP, self.folder.path.name, above, {})
+            self.runs[WHOLE_SWEEP] = self._create(
+                WHOLE_SWEEP, self.folder.path.resolve().name or self.folder.name, above, {}
+            )
         self.runs[WHOLE_SWEEP].go_on()
         if above is not None:  # it may have been interrupted
             self.client.update_run(above, "RUNNING")
@@ -82,6 +91,8 @@ class SweepTracker:
         self.client.log_text(parent.run_id, self.folder.sweep_file.read_text(), "sweep.yaml")
         space = {each.path: f"{each.kind} {list(each.values)}" for each in self.sweep.dims}
         self.experiment.log_params(parent.run_id, space | flat({"tune": self.sweep.plain()["tune"]}))
+        if self.all_trials is not None:
+            parent.show_clients(self.pictures.of(self.all_trials))
         parent.note_described()
 
     def update(self) -> None:
@@ -101,7 +112,7 @@ class SweepTracker:
             shown = self.runs[trial.name] = self._create(trial.name, trial.label, parent, tags)
         moving = self.sweep.tune.scheduler.copies and status not in STATUSES  # its point may still change
         if not shown.described and not moving:
-            self._describe(shown, trial, 0)
+            self._describe(shown, trial, 0, self.pictures if self.all_trials is None else None)
             self.client.set_tag(shown.run_id, "mlflow.runName", trial.label)
         if trial.seeds > 1:
             self._update_seeds(trial, shown, status)
@@ -121,14 +132,14 @@ class SweepTracker:
                 self.runs[key] = self._create(key, f"seed {seed}", parent.run_id, tags)
             shown, records = self.runs[key], run.records()
             if not shown.described and parent.described:
-                self._describe(shown, trial, seed)
+                self._describe(shown, trial, seed, None)
             shown.send(records, [])
             if status in STATUSES and not shown.ended:
                 last = records[-1] if records else {}
                 shown.end(last.get("status", status), last.get("reason", ""), last)
 
-    def _describe(self, shown: TrackedRun, trial: TrialFolder, seed: int) -> None:
-        shown.describe(self.sweep.config(trial.point, seed), trial.point, trial.label)
+    def _describe(self, shown: TrackedRun, trial: TrialFolder, seed: int, pictures: ClientPictures | None) -> None:
+        shown.describe(self.sweep.config(trial.point, seed), trial.point, plain_markdown(trial.label), pictures)
 
     def interrupt(self) -> None:
         """The sweep has not come to its end: it can be continued."""
@@ -151,7 +162,7 @@ class SweepTracker:
             if self.study is None:
                 self._mark_best(self.folder.trial(trials[0].name))
         run_ids = {key: shown.run_id for key, shown in self.runs.items()}
-        note = sweep_note(self.pages, run_ids, trials, metric, self.command)
+        note = sweep_note(self.pages, run_ids, trials, metric, self.command, parent.pictured)
         self.client.set_tag(run_id, "mlflow.note.content", note)
         parent.end("finished")
 

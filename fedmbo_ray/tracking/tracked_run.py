@@ -4,6 +4,8 @@ The server is asked what it already has, so that any process can continue a run 
 server can't be reached, and nothing is sent twice.
 """
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmbo_ray.config.schema import RunConfig
@@ -11,6 +13,7 @@ from fedmbo_ray.core.io import to_yaml
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.sweeps.space import SweepPoint
+from fedmbo_ray.tracking.client_picture import ClientPicture, ClientPictures
 from fedmbo_ray.tracking.metadata import data_set, parameters, run_note
 from fedmbo_ray.tracking.mlflow_experiment import MlflowExperiment
 from fedmbo_ray.tracking.model import log_model, model_of
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 BATCH = 900  # metrics in one request; MLflow takes a thousand
 KEY = "fedmbo.key"  # the tag that tells the runs of one folder apart
+CLIENTS = "clients"  # the tag that says what data the clients have
 WHOLE_SWEEP = ""  # the key of a sweep's own run, which is never ended for good
 
 
@@ -32,17 +36,35 @@ class TrackedRun:
         self.run_id, self.start_time = run.info.run_id, run.info.start_time
         self.round = int(run.data.metrics.get("round", -1))
         self.described = "fedmbo.described" in run.data.tags
+        self.pictured = CLIENTS in run.data.tags
         self.ended = run.info.status == "FINISHED" and run.data.tags.get(KEY) != WHOLE_SWEEP
 
-    def describe(self, config: RunConfig, point: SweepPoint, label: str) -> None:
-        """What it is: its config as parameters and as a file, its data."""
+    def describe(self, config: RunConfig, point: SweepPoint, label: str, pictures: ClientPictures | None) -> None:
+        """What it is: its config as parameters and as a file, its data and, with `pictures`, its clients."""
         self.client.log_text(self.run_id, to_yaml(config.resolved()).decode(), "config.yaml")
         if config.data is not None:
-            self.client.log_inputs(self.run_id, [data_set(config.data)])
+            dataset = config.data.load()
+            self.client.log_inputs(self.run_id, [data_set(config.data, dataset)])
+            if pictures is not None:
+                self.show_clients(pictures.of(config, dataset))
         self.experiment.log_params(self.run_id, parameters(config, point))
-        note = run_note(self.experiment.pages, self.run_id, label)
+        note = run_note(self.experiment.pages, self.run_id, label, self.pictured)
         self.client.set_tag(self.run_id, "mlflow.note.content", note)
         self.note_described()
+
+    def show_clients(self, picture: ClientPicture | None) -> None:
+        """How its clients differ, once: files, numbers as metrics of round 0, and in one line as a tag."""
+        from mlflow.entities import Metric, RunTag
+
+        if picture is None or self.pictured:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in picture.files.items():
+                (Path(folder) / name).write_bytes(content)
+            self.client.log_artifacts(self.run_id, folder)
+        metrics = [Metric(name, number, self.start_time, 0) for name, number in picture.numbers.items()]
+        self.client.log_batch(self.run_id, metrics, tags=[RunTag(CLIENTS, picture.title)])
+        self.pictured = True
 
     def note_described(self) -> None:
         self.client.set_tag(self.run_id, "fedmbo.described", "yes")

@@ -13,12 +13,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
 from fedmbo_ray import ConfigError, run_experiment
+from fedmbo_ray.cli.data import main as show_data
 from fedmbo_ray.cli.run import main
 from fedmbo_ray.config.overrides import read_config
 from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import run
-from fedmbo_ray.tracking import background
+from fedmbo_ray.tracking import background, client_picture
 from fedmbo_ray.tracking.single import RunTracker, tracked
 
 WORDS = ["rounds=12", "record.every=4", "record.checkpoint_every=4"]
@@ -67,7 +68,59 @@ def test_a_run_is_recorded_with_all_that_a_trial_has(here: Path, capsys: pytest.
     assert right.mean() == pytest.approx(records[-1]["test_accuracy"])
 
 
-def test_a_run_that_is_resumed_goes_on_in_mlflow_without_duplicates(here: Path) -> None:
+def artifacts(found: MlflowRun) -> dict[str, bytes]:
+    """The files at the top of a run's artifacts."""
+    folder = Path(found.info.artifact_uri.removeprefix("file://"))
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_run_shows_its_clients(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS, "--out", "runs/digits", "--track"]) == 0
+    (found,) = shown(here, "digits")
+    files = artifacts(found)
+    assert files["clients.png"].startswith(b"\x89PNG")
+    assert found.data.tags["clients"] == "digits, by_digits (digits 2), 50 clients"
+    assert "/artifacts/clients.png" in found.data.tags["mlflow.note.content"]
+    capsys.readouterr()
+    assert show_data(["digits", "clients.num_clients=50"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "gradients" not in line] == files["clients.txt"].decode().splitlines()
+    for metric, words in (("label_distance", "labels: mean total"), ("size_variation", "sizes: standard deviation")):
+        ((step, number),) = steps(here, found, f"clients/{metric}")
+        assert step == 0
+        assert next(line for line in lines if words in line).rstrip().endswith(f" {number:.3f}")
+
+
+def test_a_problem_without_a_data_set_has_no_clients_to_show(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quadratic", "rounds=2", "--out", "runs/quadratic", "--track"]) == 0
+    (found,) = shown(here, "quadratic")
+    assert artifacts(found).keys() == {"config.yaml"}
+    assert not any("clients/" in metric for metric in found.data.metrics)
+    assert "picture" not in capsys.readouterr().err + found.data.tags["mlflow.note.content"]
+
+
+def test_a_run_does_not_need_the_picture_of_its_clients(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*args: object) -> None:
+        raise MemoryError("too many clients")
+
+    monkeypatch.setattr(client_picture, "made_picture", failing)
+    assert main([*WORDS, "--out", "runs/a", "--track"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("MLflow gets no picture of the clients (MemoryError: too many clients)\n") == 1
+    (found,) = shown(here, "a")
+    assert (found.info.status, found.data.tags["status"]) == ("FINISHED", "finished")
+    assert [step for step, _ in steps(here, found, "round")] == [0, 4, 8, 12]
+    assert "clients.png" not in artifacts(found).keys() | {found.data.tags["mlflow.note.content"]}
+
+
+def test_a_run_that_is_resumed_goes_on_in_mlflow_without_duplicates(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawings: list[tuple[object, ...]] = []
+    draw = client_picture.made_picture
+    monkeypatch.setattr(client_picture, "made_picture", lambda *args: [drawings.append(args), draw(*args)][1])
     config, folder = read_config(None, WORDS), RunFolder(here / "runs" / "a")
 
     def interrupted() -> None:
@@ -88,6 +141,7 @@ def test_a_run_that_is_resumed_goes_on_in_mlflow_without_duplicates(here: Path) 
         (found,) = shown(here, "a")
         assert found.info.status == "FINISHED"
         assert [step for step, _ in steps(here, found, "round")] == [0, 4, 8, 12]
+        assert len(steps(here, found, "clients/label_distance")) == len(drawings) == 1
 
 
 def test_a_run_from_python_is_recorded_and_may_become_longer(here: Path) -> None:

@@ -14,6 +14,7 @@ from tasks import reference
 
 from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.sweeps.ranking import ranked
+from fedmbo_ray.tracking import client_picture
 from fedmbo_ray.tracking.background import BackgroundTracking
 from fedmbo_ray.tracking.sweep_tracker import SweepTracker
 
@@ -83,6 +84,50 @@ def test_the_best_trial_is_marked_alone(tmp_path: Path) -> None:
         assert [run.data.tags["trial"] for run in marked] == [best]
 
 
+def test_a_sweep_shows_its_clients_once(tmp_path: Path) -> None:
+    sweep = sweep_of(*SMALL[1:], "rounds=2", "tune.seeds=2", file=Path(SMALL[0]))
+    folder = reference(sweep, tmp_path / "sweeps/a")
+    for _ in range(2):  # the second time somebody else, who knows only what the server knows
+        SweepTracker(sweep, folder, "a test").conclude()
+    tracker = SweepTracker(sweep, folder, "a test")
+    tracker.connect()
+    assert pictured(tracker) == {"": "digits, by_digits (digits 2), 50 clients"}
+    parent = tracker.client.get_run(tracker.runs[""].run_id)
+    assert "/artifacts/clients.png" in parent.data.tags["mlflow.note.content"]
+    assert len(tracker.client.get_metric_history(parent.info.run_id, "clients/label_distance")) == 1
+
+
+def test_trials_whose_clients_differ_show_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawings: list[tuple[object, ...]] = []
+    draw = client_picture.made_picture
+    monkeypatch.setattr(client_picture, "made_picture", lambda *args: [drawings.append(args), draw(*args)][1])
+    words = ["data.partition={grid: [iid, sorted_shards]}", "algorithm.lower.step_size=0.5", "rounds=2", "tune.seeds=2"]
+    sweep = sweep_of(*SMALL[1:], *words, file=Path(SMALL[0]))
+    tracker = SweepTracker(sweep, reference(sweep, tmp_path / "sweeps/a"), "a test")
+    tracker.conclude()
+    titles = ["digits, iid, 50 clients", "digits, sorted_shards (shards 1), 50 clients"]
+    found = pictured(tracker)
+    assert sorted(found.values()) == sorted(2 * titles)
+    assert found.keys() == {trial.name for trial in tracker.folder.trials()}
+    assert len(drawings) == 2
+    distances = {
+        run.data.tags["clients"]: run.data.metrics["clients/label_distance"]
+        for run in tracker.experiment.runs("tags.clients LIKE '%'")
+    }
+    assert distances[titles[0]] < 0.3 < 0.7 < distances[titles[1]]
+
+
+def pictured(tracker: SweepTracker) -> dict[str, str]:
+    """The runs of a sweep, by their key, that have a picture of clients, and what they say about it."""
+    found = {}
+    for key, run in tracker.runs.items():
+        tag = tracker.client.get_run(run.run_id).data.tags.get("clients")
+        names = [each.path for each in tracker.client.list_artifacts(run.run_id)]
+        assert ("clients.png" in names) == ("clients.txt" in names) == (tag is not None)
+        found |= {} if tag is None else {key: tag}
+    return found
+
+
 @needs_browser
 def test_a_person_finds_the_sweep_in_mlflow(database: str, tmp_path: Path) -> None:
     sweep = sweep_of(*SMALL[1:], file=Path(SMALL[0]))
@@ -99,6 +144,10 @@ def test_a_person_finds_the_sweep_in_mlflow(database: str, tmp_path: Path) -> No
         text = page.execute_script("return document.body.innerText")
         for key in ("00000", "00001", "00002", "00003"):
             assert runs[key].info.run_name in text
+        link = "[...document.querySelectorAll('a')].find(each => each.innerText == 'What data each client has')"
+        picture = page_shows(page, f"({link} || {{}}).href")
         link = "[...document.querySelectorAll('a')].find(each => each.innerText == 'upper_loss against rounds')"
         page.get(page_shows(page, f"({link} || {{}}).href"))
         page_shows(page, "document.querySelectorAll('.plot-container .scatterlayer .trace').length >= 4")
+        page.get(picture)
+        page_shows(page, "[...document.querySelectorAll('img')].some(each => each.naturalWidth > 1000)")

@@ -4,13 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from own_files import table, write_images
 
-from fedmbo_ray.cli.data import caption, labels, main
-from fedmbo_ray.cli.spread import Spread, spread_of
+from fedmbo_ray.cli.data import main, spread_shown
 from fedmbo_ray.core.io import SHIPPED
+from fedmbo_ray.data.array_clients import ArrayClients, Federated, Rows
 from fedmbo_ray.data.dataset import Dataset
 from fedmbo_ray.data.datasets import ABOUT, DATASETS, data_root, load_dataset
+from fedmbo_ray.runs.spread import Spread, earth_movers
+from fedmbo_ray.runs.spread_tables import caption, labels
 
 
 def agrees(name: str) -> bool:
@@ -56,7 +60,7 @@ def test_a_narrow_terminal_shows_where_each_is(
 
 
 def test_every_row_of_the_data_is_some_clients() -> None:
-    spread = spread_of(None, ["clients.num_clients=20", "data.partition={name: dirichlet, alpha: 0.5}"])
+    spread = spread_shown(None, ["clients.num_clients=20", "data.partition={name: dirichlet, alpha: 0.5}"])
     assert len(spread.labels) == 20
     assert sum(map(sum, spread.labels)) == sum(spread.train) + sum(spread.validation) == ABOUT["digits"].train
     assert [sum(counts) for counts in spread.labels] == [
@@ -65,7 +69,7 @@ def test_every_row_of_the_data_is_some_clients() -> None:
 
 
 def test_a_partition_by_digits_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    spread = spread_of(None, ["data.partition={name: by_digits, digits: 3}"])
+    spread = spread_shown(None, ["data.partition={name: by_digits, digits: 3}"])
     assert spread.sizes()["labels"] == (3, 3, 3)
     assert main(["digits", "data.partition={name: by_digits, digits: 3}", "clients.num_clients=10"]) == 0
     said = capsys.readouterr().out
@@ -96,7 +100,7 @@ def test_how_much_clients_differ() -> None:
 
 
 def test_gradients_differ_more_where_labels_do() -> None:
-    mixed, sorted_ = (spread_of(None, [f"data.partition={name}"]).diversity for name in ("iid", "sorted_shards"))
+    mixed, sorted_ = (spread_shown(None, [f"data.partition={name}"]).diversity for name in ("iid", "sorted_shards"))
     assert mixed is not None
     assert sorted_ is not None
     assert mixed < 3 < sorted_
@@ -121,7 +125,7 @@ def test_a_partition_and_folders_by_their_names(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_sweep_shows_its_first_point() -> None:
-    assert spread_of(SHIPPED / "quickstart.yaml", []).title.startswith("digits, ")
+    assert spread_shown(SHIPPED / "quickstart.yaml", []).title.startswith("digits, ")
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -157,7 +161,7 @@ def test_mistakes_are_one_line(words: list[str], said: str, capsys: pytest.Captu
 
 def test_numbers_to_predict_are_counted_in_bins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmbo_ray.config.schema.DataConfig.load", lambda self: numbers())
-    spread = spread_of(None, ["data={name: chem97, partition: natural}", "clients.num_clients=2"])
+    spread = spread_shown(None, ["data={name: chem97, partition: natural}", "clients.num_clients=2"])
     assert [sum(each) for each in spread.labels] == [6, 4]
     assert spread.edges[0] == 0
     assert spread.edges[-1] == 1
@@ -166,3 +170,19 @@ def test_numbers_to_predict_are_counted_in_bins(monkeypatch: pytest.MonkeyPatch)
 def numbers() -> Dataset:
     inputs, marks = np.arange(20.0).reshape(10, 2), np.linspace(0, 1, 10)
     return Dataset("numbers", inputs, marks, inputs, marks, np.array([0] * 6 + [1] * 4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([-3.0, 0.0, 0.5, 0.6, 7.0]), min_size=1, max_size=6), min_size=2, max_size=5))
+def test_the_distance_of_numbers_is_that_of_scipy(parts: list[list[float]]) -> None:
+    from scipy.stats import wasserstein_distance
+
+    numbers = np.concatenate([*parts, [1.0, 2.0]])  # the last client owns two different numbers
+    sizes = [*map(len, parts), 2]
+    rows = np.split(np.arange(len(numbers)), np.cumsum(sizes)[:-1])
+    splits = {"train": Rows.of([each[::2] for each in rows]), "validation": Rows.of([each[1::2] for each in rows])}
+    inputs = np.zeros((len(numbers), 1))
+    clients = ArrayClients(inputs, numbers, splits, None)
+    found = earth_movers(Federated(clients, Dataset("", inputs, numbers, inputs, numbers), numbers < 0))
+    expected = np.mean([wasserstein_distance(numbers[each], numbers) for each in rows]) / numbers.std()
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)

@@ -1,28 +1,21 @@
-"""How a config distributes its data over clients, in numbers."""
+"""How data are distributed over clients, in numbers."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedmbo_ray.config.overrides import Override, read_config
-from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.config.shipped import is_sweep
-from fedmbo_ray.core.errors import ConfigError, at, first_line
+from fedmbo_ray.config.schema import DataConfig, RunConfig
+from fedmbo_ray.core.errors import ConfigError, first_line
 from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.data.array_clients import Federated
 from fedmbo_ray.data.batches import Draw
-from fedmbo_ray.data.dataset import Dataset
 from fedmbo_ray.data.partitions import Natural
 from fedmbo_ray.federation.execution import Block, Job, run_block
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.oracles import grad_y_lower
-from fedmbo_ray.runs.build import distributed
 from fedmbo_ray.runs.clock import ONE_THREAD
-from fedmbo_ray.sweeps.schema import read_sweep
-from fedmbo_ray.sweeps.space import corners
 
 MEASURED = 100  # clients whose gradients are compared
 BINS = 20  # of numbers to predict
@@ -72,47 +65,33 @@ class Spread(NamedTuple):
         return float(sizes.std() / sizes.mean())
 
 
-def spread_of(file: Path | None, overrides: list[Override]) -> Spread:
-    """The spread of a config (the default if `file` is None), or of the first point of a sweep.
-
-    Without a file, data whose rows belong to clients have as many clients as there are.
-    """
-    config = shown_config(file, overrides)
-    if config.data is None:
-        raise ConfigError(
-            f"{type(config.problem).__name__} makes its own data, so there is no data set to show", "problem"
-        )
-    with at("data"):
-        dataset = config.data.load()
-    m = config.clients.num_clients
-    if file is None and isinstance(config.data.partition, Natural) and dataset.num_clients is not None:
-        m = dataset.num_clients
-    federated = distributed(config.data, dataset, config.seed, m)
-    counts, edges = counted(federated, m)
-    splits = federated.clients.splits
+def spread_of(config: DataConfig, data: Federated) -> Spread:
+    """How a data set is spread over its clients; their gradients are not compared."""
+    splits, dataset = data.clients.splits, data.dataset
+    counts, edges = counted(data)
     return Spread(
-        title_of(config, dataset, m),
+        title_of(config, data),
         splits["train"].size.tolist(),
         splits["validation"].size.tolist(),
         counts.tolist(),
         dataset.class_names,
-        dataset.client_names if isinstance(config.data.partition, Natural) else (),
+        dataset.client_names if isinstance(config.partition, Natural) else (),
         edges,
-        earth_movers(federated) if edges else None,
-        *diversity_of(config, federated, m),
-        len(dataset.test_targets),
+        earth_movers(data) if edges else None,
+        test=len(dataset.test_targets),
     )
 
 
-def title_of(config: RunConfig, dataset: Dataset, m: int) -> str:
-    partition = config.resolved()["data"]["partition"]
+def title_of(config: DataConfig, data: Federated) -> str:
+    partition = config.model_dump(mode="json")["partition"]
     settings = ", ".join(f"{key} {value}" for key, value in partition.items() if key != "name")
-    return f"{dataset.name}, {partition['name']}{f' ({settings})' if settings else ''}, {m} clients"
+    named = f"{partition['name']}{f' ({settings})' if settings else ''}"
+    return f"{data.dataset.name}, {named}, {data.clients.num_clients} clients"
 
 
-def counted(data: Federated, m: int) -> tuple[NDArray[np.int64], tuple[float, ...]]:
+def counted(data: Federated) -> tuple[NDArray[np.int64], tuple[float, ...]]:
     """The rows of every client by label, or by bins of the numbers to predict, whose edges come second."""
-    targets, edges = data.clients.targets, np.array([])
+    m, targets, edges = data.clients.num_clients, data.clients.targets, np.array([])
     if not data.num_classes:
         edges = np.linspace(targets.min(), targets.max(), BINS + 1)
         targets = np.clip(np.searchsorted(edges, targets, side="right") - 1, 0, BINS - 1)
@@ -123,22 +102,34 @@ def counted(data: Federated, m: int) -> tuple[NDArray[np.int64], tuple[float, ..
 
 
 def earth_movers(data: Federated) -> float:
-    """The mean distance between the numbers of a client and those of all, in standard deviations."""
-    from scipy.stats import wasserstein_distance  # takes a second
+    """The mean over clients of the distance between their numbers and those of all, in standard deviations.
 
-    clients = data.clients
-    each = [clients.targets[clients.rows_of(i)] for i in range(clients.num_clients)]
-    whole = np.concatenate(each)
-    return float(np.mean([wasserstein_distance(own, whole) for own in each]) / whole.std())
+    It is the integral over u of |Q_i(u) − Q(u)|, where Q_i and Q are the quantiles of a client and of all rows. For the
+    k sorted numbers v_0, …, v_{k−1} of a client, Q_i is v_j between j/k and (j + 1)/k, and Q exceeds it from F(v_j) on.
+    """
+    rows = np.concatenate([each.order for each in data.clients.splits.values()])
+    owners = np.concatenate([np.repeat(np.arange(len(each.size)), each.size) for each in data.clients.splits.values()])
+    numbers = data.clients.targets[rows]
+    order = np.lexsort((numbers, owners))
+    v, size = numbers[order], np.bincount(owners)
+    j, k = np.arange(len(v)) - np.repeat(np.cumsum(size) - size, size), np.repeat(size, size)
+    whole = np.sort(numbers)
+    low, high = j / k, (j + 1) / k
+    middle = np.clip(np.searchsorted(whole, v, side="right") / len(v), low, high)
+    grid, integral = np.arange(len(v) + 1) / len(v), np.append(0, np.cumsum(whole)) / len(v)  # of Q up to u
+    below, there, above = (np.interp(u, grid, integral) for u in (low, middle, high))
+    distances = v * (2 * middle - low - high) + below + above - 2 * there
+    return float(distances.sum() / len(size) / whole.std())
 
 
-def diversity_of(config: RunConfig, data: Federated, m: int) -> tuple[float | None, str]:
-    """How much clients' gradients differ where a run begins, or None and why that can't be said."""
+def with_gradients(spread: Spread, config: RunConfig, data: Federated) -> Spread:
+    """With how much clients' gradients differ where a run begins, or why that can't be said."""
     try:
         with ONE_THREAD:
-            return diversity(config.problem.build(config.seed, m, data)), ""
+            task = config.problem.build(config.seed, data.clients.num_clients, data)
+            return spread._replace(diversity=diversity(task))
     except (ConfigError, ValueError, RuntimeError) as error:
-        return None, error.rule if isinstance(error, ConfigError) else first_line(error)
+        return spread._replace(reason=error.rule if isinstance(error, ConfigError) else first_line(error))
 
 
 def diversity(task: Task) -> float:
@@ -152,10 +143,3 @@ def diversity(task: Task) -> float:
     each = torch.cat([run_block(task.problem, task.data, job, block, torch.device("cpu"))[0] for block in blocks])
     mean = each.mean(0)
     return float((each - mean).square().sum(1).mean() / mean.square().sum())
-
-
-def shown_config(file: Path | None, overrides: list[Override]) -> RunConfig:
-    if file is None or not is_sweep(file):
-        return read_config(file, overrides)
-    sweep = read_sweep(file, [word for word in overrides if isinstance(word, str)])
-    return sweep.config(next(corners(sweep.dims)))

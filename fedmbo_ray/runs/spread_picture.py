@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure  # without pyplot, no global state changes
 from matplotlib.ticker import MaxNLocator
 
-from fedmbo_ray.cli.spread import Spread
+from fedmbo_ray.runs.spread import Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ def figure(spread: Spread) -> Figure:
     height = 2.6 + (3.0 if spread.edges else min(max(0.22 * spread.classes, 1.6), 6))
     made = Figure(figsize=(width, height), layout="constrained")
     above, below = made.subplots(2, 1, sharex=True, height_ratios=[1, height - 1.6])
-    above.bar(range(clients), np.add(spread.train, spread.validation), 0.9, color="0.45")
+    above.stairs(np.add(spread.train, spread.validation), np.arange(clients + 1) - 0.5, fill=True, color="0.45")
     above.set(ylabel="rows", title=spread.title, xlim=(-0.5, clients - 0.5))
     shares = spread.shares().T
     extent = (-0.5, clients - 0.5, spread.edges[0], spread.edges[-1]) if spread.edges else None
