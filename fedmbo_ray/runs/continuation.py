@@ -6,7 +6,8 @@ from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.runs.arrays import read_npz
-from fedmbo_ray.runs.folder import ENDING, Record, RunFolder
+from fedmbo_ray.runs.checkpoint import Record, without_ending
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits, used
 
 
@@ -29,13 +30,13 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
 
 def known_records(folder: RunFolder, config: RunConfig) -> list[Record]:
     """The records in a folder; without their ending if there is more to do: a longer run, or a damaged result."""
-    records = folder.records()
+    records = folder.proven_records()
     if "status" not in (records[-1] if records else {}):
         return records
     checkpoint = folder.latest() if records[-1]["status"] == "finished" else None
     longer = checkpoint is not None and Limits.of(config).ended_by(checkpoint.costs) is None
     if longer or not folder.result_file.exists() or read_npz(folder.result_file) is None:
-        records[-1] = {key: value for key, value in records[-1].items() if key not in ENDING}
+        records[-1] = without_ending(records[-1])
     return records
 
 

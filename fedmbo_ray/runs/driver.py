@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,21 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
 from fedmbo_ray.backends.ray.pool import RayActors, require_room
 from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
+from fedmbo_ray.core.compat import ray_may_be_on_loopback
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.memory import is_shortage, out_of_memory
 from fedmbo_ray.core.process_state import handlers_without
 from fedmbo_ray.core.sampling import sampled
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.local_ray import local_options
 from fedmbo_ray.runs.loop import Tick, run
 from fedmbo_ray.runs.profile import Profile
 from fedmbo_ray.runs.ray_session import ray_session
 
 RESTARTS = 5
+ACTORS_PER_CORE = 64  # of a cluster that is started here
 STARTED: list[str] = []  # the addresses of clusters that were started here, the newest last
 
 
@@ -56,8 +60,8 @@ class Driver:
                 Profile({"driver": stacks, **self.backend.profiles}, self.round).write(self.folder.profile_file)
         except (ConfigError, FolderInUse, FolderDamaged, RunFailed, OSError) as error:
             self.error = error
-        except Exception:  # it is raised again where somebody listens
-            self.error = RunFailed(traceback.format_exc())
+        except Exception as error:  # it is raised again where somebody listens
+            self.error = RunFailed(out_of_memory(error) if is_shortage(error) else traceback.format_exc())
         with self.news:
             self.done = True
             self.news.notify_all()
@@ -123,10 +127,25 @@ def room_on_ray(clients: ClientsConfig) -> Iterator[None]:
     """Ray with room for a run's actors; where it has not been running, it is stopped at the end."""
     cores = clients.actors * clients.cpus_per_actor
     with ray_session():
+        if not in_cluster():
+            require_few(clients)
         if not ray.is_initialized():  # known before it takes seconds to start
             require_room(clients.actors, clients.cpus_per_actor, clients.gpus_per_actor, nodes_at_hand(cores))
         start_ray(cores)
         yield
+
+
+def require_few(clients: ClientsConfig) -> None:
+    """Raise a ConfigError for more processes than a machine can start and still be used."""
+    most = ACTORS_PER_CORE * (os.cpu_count() or 1)
+    for asked, key in ((clients.actors, "actors"), (clients.actors * clients.cpus_per_actor, "cpus_per_actor")):
+        if asked > most:
+            raise ConfigError(
+                f"actors and the cores that they ask for must be {most} at most on this machine ({ACTORS_PER_CORE} per "
+                f"core), but got {asked:g}; use fewer, each computes for many clients, or a cluster ($RAY_ADDRESS)",
+                "clients",
+                key,
+            )
 
 
 def _listen(driver: Any, tick: Tick) -> Iterator[Record]:
@@ -175,10 +194,11 @@ def start_ray(cpus: float = 0.0) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options: dict[str, object] = {"logging_level": "ERROR", "log_to_driver": False}
-    if not (named := in_cluster()):  # whatever else runs on this machine, it is not this program's unless it was named
-        options |= {"address": "local", "num_cpus": own_cores(cpus), "include_dashboard": False}
+    named = in_cluster()  # whatever else runs on this machine, it is not this program's unless it was named
     try:
-        with handlers_without("ray"):  # SIGTERM stays what the caller has made of it
+        if not named:
+            options |= {"address": "local", "num_cpus": own_cores(cpus), **local_options()}
+        with handlers_without("ray"), nullcontext() if named else ray_may_be_on_loopback():  # SIGTERM stays as it was
             ray.init(**options)
     except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
         where = os.environ["RAY_ADDRESS"] if named else "this machine"

@@ -1,46 +1,23 @@
-"""A run's folder: resolved config, records, checkpoints, result. Every file is written whole or not at all."""
+"""A run's folder: resolved config, records, checkpoints, result. Every file is written whole or not at all.
+
+Records are made durable before the checkpoint that counts them, so that a crash or a power cut at any moment leaves a
+checkpoint with all its records. Whoever continues a run checks both against each other and against the config.
+"""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged
-from fedmbo_ray.core.io import held, to_yaml, write_atomically
-from fedmbo_ray.runs.arrays import NamedArrays, npz, read_npz
-from fedmbo_ray.runs.state import State
-
-Record = dict[str, Any]
-
-CHECKPOINT_NOTE = "_about"  # the array of a checkpoint that holds text: JSON of its costs and sums
-ENDING = ("status", "reason", "ended_by", "backend", "x_sha256", "y_sha256")  # that only a run's last record has
-
-
-class Checkpoint(NamedTuple):
-    """A run after a round: everything it needs to continue, and what it has used up."""
-
-    state: State
-    costs: Record  # `round`, and what has been used up until then
-    sums: dict[str, float]  # over rounds, of the figures whose means are recorded
-
-    @property
-    def round(self) -> int:
-        return int(self.costs["round"])
-
-    def arrays(self) -> NamedArrays:
-        about = json.dumps({"costs": self.costs, "sums": self.sums})
-        return {**as_arrays(self.state), CHECKPOINT_NOTE: np.array(about)}
-
-    @staticmethod
-    def of(arrays: NamedArrays) -> "Checkpoint":
-        about = json.loads(arrays.pop(CHECKPOINT_NOTE).item())
-        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return Checkpoint(state, about["costs"], about["sums"])
+from fedmbo_ray.core.io import held, make_durable, read_yaml, remove_half_written, to_yaml, write_atomically
+from fedmbo_ray.runs.arrays import npz, read_npz
+from fedmbo_ray.runs.checkpoint import Checkpoint, Record, RecordChain, as_arrays, digests, sealed, without_ending
+from fedmbo_ray.runs.state import State, sha256
 
 
 class RunFolder:
@@ -63,12 +40,27 @@ class RunFolder:
                     f"{self.path} already holds a run; continue it (resume) or choose another folder (out)"
                 )
             self._require_own_checkpoints()
+            if not resume and self._checkpoints():
+                raise ConfigError(
+                    f"{self.path} holds checkpoints of another run, without its records; choose another folder (out), "
+                    f"or remove {self.checkpoints}"
+                )
             self.checkpoints.mkdir(exist_ok=True)
+            for folder in (self.path, self.checkpoints):
+                remove_half_written(folder)
             self.describe(resolved)
             yield
 
     def describe(self, resolved: dict[str, Any]) -> None:
         write_atomically(self.config_file, to_yaml(resolved))
+
+    def adopt(self, resolved: dict[str, Any]) -> None:
+        """Make the run that was copied here one of another config, which continues from where that one was."""
+        checkpoint = self.latest()
+        if checkpoint is not None:
+            self.rewind(checkpoint)
+            self.save(checkpoint._replace(config=resolved), keep=1)
+        self.describe(resolved)
 
     def has_run(self) -> bool:
         """Whether a run has come as far as its first record; until then, its config may still be changed."""
@@ -78,6 +70,18 @@ class RunFolder:
         with self.records_file.open("a") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
 
+    def proven_records(self) -> list[Record]:
+        """All records; raises FolderDamaged if the run has ended and they are not those that it ended with."""
+        records = self.records()
+        if records and "records_sha256" in records[-1]:
+            expected = sealed(records[-1], RecordChain.of(records[:-1]))
+            if records[-1] != expected:
+                raise FolderDamaged(
+                    f"{self.records_file} was changed after the run had ended; put it back as it was, or remove "
+                    f"{self.path} to run it again"
+                )
+        return records
+
     def records(self) -> list[Record]:
         """All records; a last line cut short by a crash is passed over, anything else is not."""
         lines = self.records_file.read_bytes().splitlines() if self.records_file.exists() else []
@@ -85,42 +89,64 @@ class RunFolder:
         for number, line in enumerate(lines, start=1):
             try:
                 records.append(json.loads(line))
-                int(records[-1]["round"])
-            except (ValueError, KeyError, TypeError):
+                if type(records[-1]["round"]) is not int:
+                    raise TypeError
+            except (ValueError, KeyError, TypeError, RecursionError):
                 if number == len(lines):
                     return records[: number - 1]
                 raise FolderDamaged(f"line {number} of {self.records_file} is not a record") from None
         return records
 
-    def rewind(self, keeps: Callable[[int], bool]) -> list[Record]:
-        """Keep the records of rounds that are not made again, without any ending; returns them."""
-        kept = [
-            {key: value for key, value in record.items() if key not in ENDING}
-            for record in self.records()
-            if keeps(record["round"])
-        ]
+    def rewind(self, checkpoint: Checkpoint | None) -> list[Record]:
+        """Keep the records before a checkpoint (None: no record), and no newer checkpoint; returns the records."""
+        kept = [without_ending(record) for record in self.records()[: checkpoint.records if checkpoint else 0]]
         write_atomically(self.records_file, "".join(json.dumps(record) + "\n" for record in kept).encode())
         self.result_file.unlink(missing_ok=True)
+        for path in self._checkpoints():
+            if checkpoint is None or int(path.stem) > checkpoint.round:
+                path.replace(path.with_suffix(".unused"))
         return kept
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Write a checkpoint, and drop all but the last `keep`."""
+        """Write a checkpoint, the records before it made durable first, and drop all but the last `keep`."""
+        if self.records_file.exists():
+            make_durable(self.records_file)
         write_atomically(self.checkpoints / f"{checkpoint.round:08d}.npz", npz(checkpoint.arrays()))
         for old in self._checkpoints()[:-keep]:
             old.unlink()
 
-    def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, None if there is none."""
+    def latest(self, tell: bool = False) -> Checkpoint | None:
+        """The newest checkpoint that is whole and belongs to the config and the records here; None if there is none.
+
+        Args:
+            tell: print which newer ones are passed over, and why.
+
+        Raises:
+            FolderDamaged: there are whole checkpoints, but none of them belongs here.
+        """
         self._require_own_checkpoints()
-        for path in reversed(self._checkpoints()):
-            arrays = read_npz(path)
-            if arrays is not None:
-                return Checkpoint.of(arrays)
-            print(f"passing over the damaged checkpoint {path}", file=sys.stderr)
+        paths, foreign = self._checkpoints(), []
+        config, chain = (read_yaml(self.config_file), digests(self.records())) if paths else ({}, [])
+        for path in reversed(paths):
+            try:
+                found = Checkpoint.read(path)
+                objection = found.objection(config, chain)
+            except FolderDamaged as error:
+                found, objection = None, str(error).removeprefix(f"{path} ")
+            if found is not None and objection is None:
+                return found
+            foreign += [f"{path} {objection}"] if found is not None else []
+            if tell:
+                print(f"passing over the checkpoint {path}, which {objection}", file=sys.stderr)
+        if foreign:
+            raise FolderDamaged(
+                f"{foreign[0]}; put {self.config_file.name} and {self.records_file.name} back as they were, or remove "
+                f"{self.path} to run it again"
+            )
         return None
 
     def saved_round(self) -> int:
-        """The round of the newest checkpoint, 0 if there is none."""
+        """The round of the newest checkpoint file, 0 if there is none."""
         return max((int(path.stem) for path in self._checkpoints()), default=0)
 
     def save_result(self, state: State) -> None:
@@ -133,9 +159,20 @@ class RunFolder:
             arrays = read_npz(self.result_file)
             if arrays is None:
                 raise FolderDamaged(f"{self.result_file} is damaged: resuming the run makes it again")
-            return {name: torch.from_numpy(array) for name, array in arrays.items()}
+            found = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            self._require_recorded(found)
+            return found
         checkpoint = self.latest()
         return None if checkpoint is None else checkpoint.state
+
+    def _require_recorded(self, result: State) -> None:
+        """Raise FolderDamaged if the last record has other digests."""
+        last = (self.records() or [{}])[-1]
+        for name in ("x", "y"):
+            if name not in result or last.get(f"{name}_sha256", sha256(result[name])) != sha256(result[name]):
+                raise FolderDamaged(
+                    f"{self.result_file} is not that of the last record: resuming the run makes it again"
+                )
 
     def _require_own_checkpoints(self) -> None:
         """Those of version 0.1 were files of another kind."""
@@ -145,7 +182,3 @@ class RunFolder:
     def _checkpoints(self, kind: str = "npz") -> list[Path]:
         found = self.checkpoints.glob(f"*.{kind}")
         return sorted(path for path in found if path.stem.isdecimal() and path.is_file())
-
-
-def as_arrays(state: State) -> NamedArrays:
-    return {name: tensor.contiguous().numpy() for name, tensor in state.items()}

@@ -4,9 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from types import TracebackType
-from typing import NamedTuple
-
-from torch import Tensor
 
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.config.schema import RunConfig
@@ -16,11 +13,12 @@ from fedmbo_ray.federation.execution import Backend, Seconds
 from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_federation, build_task
+from fedmbo_ray.runs.checkpoint import Checkpoint, RecordChain, sealed
 from fedmbo_ray.runs.clock import ONE_THREAD, Clock
 from fedmbo_ray.runs.evaluation import Evaluation, jsonable, running_means
-from fedmbo_ray.runs.folder import Checkpoint, Record, RunFolder
+from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.runs.limits import Limits
-from fedmbo_ray.runs.state import State, diverged, sha256, shapes
+from fedmbo_ray.runs.state import RunPosition, State, diverged, sha256, shapes
 
 MakeBackend = Callable[[Task], Backend]
 Tick = Callable[[int, float], None]  # told after every round: how many there were, and which share of the run they are
@@ -47,17 +45,6 @@ def run(
     """
     with Loop(config, folder, resume, make_backend, task) as loop:
         yield from loop.records(stop, tick)
-
-
-class RunPosition(NamedTuple):
-    """Where a run is. Assigned as a whole, so that an interruption finds it before a round or after it."""
-
-    round: int
-    state: State
-    meter: Meter
-    sums: dict[str, float]  # over rounds, of the figures whose means are recorded
-    before: Tensor | None = None  # x before the last round
-    settled: bool = True  # whether the round has its record and its checkpoint, if it is to have them
 
 
 class Loop:
@@ -90,6 +77,7 @@ class Loop:
             self.place = RunPosition(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))
             self.saved = 0  # the round that the newest checkpoint is of
             self.known = self._restore(folder) if folder is not None and resume else []
+            self.chain = RecordChain.of(self.known)
             self.resources = stack.pop_all()
 
     def __enter__(self) -> "Loop":
@@ -103,7 +91,11 @@ class Loop:
         self.closed = True
         with self.resources:
             if self.status != "diverged" and self.place.round > self.saved:
-                self._save()
+                try:
+                    self._save()
+                except KeyboardInterrupt:  # the first: further ones are ignored, or mean to leave at once
+                    self._save()
+                    raise
 
     @property
     def round(self) -> int:
@@ -220,26 +212,33 @@ class Loop:
             **{name: round(value, 3) for name, value in self._costs().items() if name.endswith("_seconds")},
             **ending,
         }
+        if "status" in record:
+            record = sealed(record, self.chain)
         if self.folder is not None:
             self.folder.append(record)
+        self.chain.add(record)
         return record
 
     def _save(self) -> None:
         if self.folder is not None:
-            checkpoint = Checkpoint(self.state, self._costs(), self.place.sums)
+            chain = (self.chain.count, self.chain.digest)
+            checkpoint = Checkpoint(self.state, self._costs(), self.place.sums, self.config.resolved(), *chain)
             self.folder.save(checkpoint, self.config.record.checkpoints_kept)
             self.saved = self.round
 
     def _restore(self, folder: RunFolder) -> list[Record]:
         """Go back to the newest checkpoint; returns the records made up to it, but for an ending."""
-        checkpoint = folder.latest()
+        checkpoint = folder.latest(tell=True)
         if checkpoint is None:
-            return folder.rewind(lambda round: False)
-        if shapes(checkpoint.state) != shapes(self.state):
-            raise FolderDamaged(f"the newest checkpoint in {folder.checkpoints} is of another problem or algorithm")
+            return folder.rewind(None)
+        if shapes(checkpoint.state) != shapes(
+            self.state
+        ):  # of other data, for example, than the config's file had then
+            raise FolderDamaged(
+                f"the checkpoint of round {checkpoint.round} in {folder.path} has other shapes than now"
+            )
         costs = checkpoint.costs
         meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})
         self.place = RunPosition(checkpoint.round, checkpoint.state, meter, checkpoint.sums)
         self.saved, self.clock.total = checkpoint.round, Seconds(costs["wall_seconds"], costs["cpu_seconds"])
-        last = checkpoint.round - (self.limits.ended_by(costs) is not None)
-        return folder.rewind(lambda round: round <= last and self._due(round))
+        return folder.rewind(checkpoint)

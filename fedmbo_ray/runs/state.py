@@ -3,11 +3,24 @@
 import hashlib
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.methods.base import State
+
+
+class RunPosition(NamedTuple):
+    """Where a run is. Assigned as a whole, so that an interruption finds it before a round or after it."""
+
+    round: int
+    state: State
+    meter: Meter
+    sums: dict[str, float]  # over rounds, of the figures whose means are recorded
+    before: Tensor | None = None  # x before the last round
+    settled: bool = True  # whether the round has its record and its checkpoint, if it is to have them
 
 
 def diverged(state: State, limit: float) -> str | None:

@@ -1,0 +1,139 @@
+"""Checkpoints: what a run needs to continue, and which run they are of.
+
+A checkpoint names the config that made it, and counts and digests the records before it, so that it is never combined
+with another run's config or records.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedmbo_ray.config.overrides import changes
+from fedmbo_ray.config.schema import EXECUTION, LENGTH, Fields, RunConfig
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged
+from fedmbo_ray.runs.arrays import NamedArrays, read_npz
+from fedmbo_ray.runs.state import State
+
+Record = dict[str, Any]
+
+FORMAT = 2  # of checkpoints; higher numbers are of versions to come
+NOTE = "_about"  # the array of a checkpoint that holds text: JSON of everything but the state
+# What only a run's last record has.
+ENDING = ("status", "reason", "ended_by", "backend", "x_sha256", "y_sha256", "records_sha256")
+
+
+@dataclass
+class RecordChain:
+    """The number of a run's records so far and the SHA-256 of all of them, without endings and the time they took."""
+
+    count: int = 0
+    hash: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, record: Record) -> None:
+        self.hash.update(json.dumps(untimed(without_ending(record))).encode() + b"\n")
+        self.count += 1
+
+    @property
+    def digest(self) -> str:
+        return str(self.hash.hexdigest())
+
+    @staticmethod
+    def of(records: Iterable[Record]) -> "RecordChain":
+        chain = RecordChain()
+        for record in records:
+            chain.add(record)
+        return chain
+
+
+def sealed(record: Record, before: RecordChain) -> Record:
+    """A run's last record with the digest of itself and of all records before it: the same wherever it is computed."""
+    content = {key: value for key, value in untimed(record).items() if key not in ("backend", "records_sha256")}
+    digest = hashlib.sha256(f"{before.digest}{json.dumps(content)}".encode()).hexdigest()
+    return {**record, "records_sha256": digest}
+
+
+def untimed(record: Record) -> Record:
+    return {key: value for key, value in record.items() if not key.endswith("_seconds")}
+
+
+def without_ending(record: Record) -> Record:
+    return {key: value for key, value in record.items() if key not in ENDING}
+
+
+class Checkpoint(NamedTuple):
+    """A run after a round: everything it needs to continue, and what it has used up."""
+
+    state: State
+    costs: Record  # `round`, and what has been used up until then
+    sums: dict[str, float]  # over rounds, of the figures whose means are recorded
+    config: Fields  # that made it, resolved
+    records: int = 0  # how many there were
+    records_sha256: str = ""
+
+    @property
+    def round(self) -> int:
+        return int(self.costs["round"])
+
+    def arrays(self) -> NamedArrays:
+        about = {"format": FORMAT, **{name: value for name, value in self._asdict().items() if name != "state"}}
+        return {**as_arrays(self.state), NOTE: np.array(json.dumps(about))}
+
+    @staticmethod
+    def read(path: Path) -> "Checkpoint":
+        """The checkpoint in a file; raises FolderDamaged if it is damaged or of another version."""
+        arrays = read_npz(path)
+        if arrays is None:
+            raise FolderDamaged(f"{path} is damaged")
+        try:
+            about = json.loads(arrays.pop(NOTE).item())
+            version = about.pop("format", 1)
+            if version == FORMAT:
+                about["costs"]["round"] = int(about["costs"]["round"])
+                return Checkpoint({name: torch.from_numpy(array) for name, array in arrays.items()}, **about)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise FolderDamaged(f"{path} is not a checkpoint") from None
+        raise FolderDamaged(
+            f"{path} has format {version}, but this version of fedmbo_ray continues format {FORMAT} only"
+        )
+
+    def objection(self, config: Fields, chain: "list[str]") -> str | None:
+        """Why it does not belong to a run with this config and with records of these digests; None if it does."""
+        other = changes(self.config, config, (*EXECUTION, *LENGTH)) and changes(
+            newest_form(self.config), newest_form(config), (*EXECUTION, *LENGTH)
+        )
+        if other:
+            return f"is of another config: {', '.join(other)} differ{'s' if len(other) == 1 else ''}"
+        if len(chain) <= self.records:
+            return f"was made after {self.records} records, but there are only {len(chain) - 1}"
+        if chain[self.records] != self.records_sha256:
+            return f"was made after other records: one of the first {self.records} is missing or was changed"
+        return None
+
+
+def newest_form(config: Fields) -> Fields:
+    """A config as this version resolves it: what it has added counts as its default."""
+    try:
+        return construct(RunConfig, config).resolved()
+    except ConfigError:
+        return config
+
+
+def digests(records: Iterable[Record]) -> list[str]:
+    """The digests of the first 0, 1, 2, … records."""
+    chain = RecordChain()
+    found = [chain.digest]
+    for record in records:
+        chain.add(record)
+        found.append(chain.digest)
+    return found
+
+
+def as_arrays(state: State) -> NamedArrays:
+    return {name: tensor.contiguous().numpy() for name, tensor in state.items()}
