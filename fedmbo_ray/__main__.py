@@ -1,8 +1,6 @@
 """python -m fedmbo_ray: the same as `fedmbo`."""
 
-import sys
-
-from fedmbo_ray.cli.main import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter()

@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.catalog: the same as `fedmbo catalog`."""
 
-import sys
-
-from fedmbo_ray.cli.catalog import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("catalog")

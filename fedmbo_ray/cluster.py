@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.cluster: the same as `fedmbo cluster`."""
 
-import sys
-
-from fedmbo_ray.cli.cluster import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("cluster")

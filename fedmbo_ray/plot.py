@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.plot: the same as `fedmbo plot`."""
 
-import sys
-
-from fedmbo_ray.cli.plot import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("plot")

@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.report: the same as `fedmbo report`."""
 
-import sys
-
-from fedmbo_ray.cli.report import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("report")

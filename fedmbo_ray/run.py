@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.run: the same as `fedmbo run`."""
 
-import sys
-
-from fedmbo_ray.cli.run import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("run")

@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.study: the same as `fedmbo study`."""
 
-import sys
-
-from fedmbo_ray.cli.study import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("study")

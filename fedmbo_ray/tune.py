@@ -1,8 +1,6 @@
 """python -m fedmbo_ray.tune: the same as `fedmbo tune`."""
 
-import sys
-
-from fedmbo_ray.cli.tune import main
+from fedmbo_ray.core.entry import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter("tune")

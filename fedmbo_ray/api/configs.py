@@ -7,8 +7,9 @@ from fedmbo_ray.config.overrides import DEFAULT, Override, changed, plain
 from fedmbo_ray.config.schema import Fields, RunConfig
 from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.components import construct
-from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.errors import ConfigError, quoted
 from fedmbo_ray.core.io import read_yaml
+from fedmbo_ray.core.timed_folders import require_writable
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.continuation import require_continuable
@@ -28,10 +29,7 @@ def prepared(
     found = config_of(config, overrides, changes, folder, resume)
     task = build_task(found)
     if folder is not None:
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"out must be a folder to write to, but {folder.path}: {error.strerror}") from None
+        require_writable(folder.path)
     return found, task
 
 
@@ -76,4 +74,4 @@ def run_fields(config: ConfigLike, default: Path) -> Fields:
         if "tune" in fields:
             raise ConfigError(f"{config} is a sweep: run it with `fedmbo tune`, or with run_sweep in Python")
         return fields
-    raise ConfigError(f"a config must be a RunConfig, a mapping, a path or None, but got {config!r}")
+    raise ConfigError(f"a config must be a RunConfig, a mapping, a path or None, but got {quoted(config)}")

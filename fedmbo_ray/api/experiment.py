@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from shlex import quote
 
 from fedmbo_ray.api.configs import ConfigLike
 from fedmbo_ray.api.run import Run
@@ -63,4 +64,4 @@ def _tracking(run: Run) -> AbstractContextManager[None]:
 
     if run.folder is None:
         raise ConfigError("track needs out, the folder whose records go to MLflow")
-    return tracked(run.config, RunFolder(run.folder), f"fedmbo run --out {run.folder} --resume --track")
+    return tracked(run.config, RunFolder(run.folder), f"fedmbo run --out {quote(str(run.folder))} --resume --track")

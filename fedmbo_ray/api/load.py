@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SIGNS = {  # files that only a folder of this kind holds
     "run": ("config.yaml", "records.jsonl"),
-    "sweep": ("sweep.yaml", "identity"),
+    "sweep": ("sweep.yaml",),
     "study": ("scale", "identity"),
     "trial": ("point.json",),
     "report": ("report.html",),
@@ -61,7 +61,7 @@ def opened(folder: Path) -> "Run":
     run, found = Run.__new__(Run), RunFolder(folder)
     config: RunConfig = construct(RunConfig, read_yaml(found.config_file))
     run._begin(config, found, resume=True, progress=None, task=None)
-    run._records = found.records()
+    run._records = found.proven_records()
     return run
 
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from fedmbo_ray.api.configs import ConfigLike, prepared
 from fedmbo_ray.api.session import failures_told, session
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.checkpoint import Checkpoint, Record
 from fedmbo_ray.runs.continuation import known_records
-from fedmbo_ray.runs.folder import Checkpoint, Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.loop import Loop
 from fedmbo_ray.runs.progress import RunProgress, watched
@@ -30,7 +31,7 @@ class Run:
 
     Takes the arguments of `run_experiment`, except `track`, and raises the same errors. The data and the problem are
     made at once, so that mistakes show; no round is run before the first step. A started run keeps its folder locked
-    and its client actors alive until it is finished or closed: use it in a `with` statement, or call `close`.
+    and its client actors alive until it ends or is closed: use it in a `with` statement, or call `close`.
 
     Attributes:
         config: the `RunConfig`, every default filled in.
@@ -205,12 +206,11 @@ class Run:
 
     @property
     def y(self) -> Tensor:
-        """The lower variable after the last round, a flat torch vector."""
+        """The lower variable after the last round: a flat torch vector, or one row for each client."""
         return self._point()["y"].clone()
 
     def _point(self) -> dict[str, Tensor]:
-        kept = None if self._folder is None else self._folder.result
-        found = self._loop.state if self._loop is not None else kept and kept()
+        found = self._loop.state if self._loop else None if self._folder is None else self._folder.result()
         if found is None:
             raise RunFailed("there are no x and y yet: no round has been run or saved")
         return found
@@ -219,18 +219,18 @@ class Run:
         """The newest checkpoint in the folder, with the whole state of the algorithm; None if there is none."""
         return None if self._folder is None else self._folder.latest()
 
-    def model(self) -> nn.Module:
+    def model(self, client: int | None = None) -> nn.Module:
         """The classifier with weights x and y, as a torch module; its inputs are those of the data set.
 
-        Raises:
-            ConfigError: the problem has no model.
-        """
-        from fedmbo_ray.tracking.model import classifier
+        Args:
+            client: whose classifier, if every client has a y of its own.
 
-        module = classifier(self._built(), self.x, self.y)
-        if module is None:
-            raise ConfigError(f"{type(self._built().problem).__name__} has no model: its x and y are not a classifier")
-        return module
+        Raises:
+            ConfigError: the problem has no model, or the client none.
+        """
+        from fedmbo_ray.tracking.model import model_for
+
+        return model_for(self._built(), self.x, self.y, client)
 
     def plot(self, y: str = "upper_loss", x: str = "communications") -> "Figure":
         """Plot one figure of the records against another.

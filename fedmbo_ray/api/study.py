@@ -89,7 +89,7 @@ def prepared_study(
     require_parts(name, only)
     place, start = Path("studies"), f"{name}-{scale}"
     named = None if out is None else Path(out).expanduser()
-    found = newest_timed(place, start, "identity") if resume and named is None else named
+    found = newest_timed(place, start, "scale") if resume and named is None else named
     if resume and named is not None and not StudyFolder(named).has_study():
         raise ConfigError(f"resume needs a folder with a study, but {named} has none")
     folder = StudyFolder(new_timed(place, start) if found is None else found)

@@ -14,7 +14,7 @@ from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, RunFailed, choices
 from fedmbo_ray.core.io import SHIPPED, read_yaml
-from fedmbo_ray.core.timed_folders import gone_if_empty
+from fedmbo_ray.core.timed_folders import gone_if_empty, require_writable
 from fedmbo_ray.runs.folder import Record
 from fedmbo_ray.runs.progress import watched
 from fedmbo_ray.runs.ray_session import ray_session
@@ -146,6 +146,7 @@ def run_prepared_sweep(
         check_metric(sweep)
         with ray_session():
             require_place(sweep, nodes())
+            require_writable(folder.path)
             return run_tracked(sweep, folder, command, shown=shown, track=track)
 
 

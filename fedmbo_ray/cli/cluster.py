@@ -203,7 +203,3 @@ def main(words: list[str] | None = None) -> int:
         return 0
 
     return guarded(work, lambda: "")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

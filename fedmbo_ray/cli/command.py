@@ -1,9 +1,11 @@
 """What the commands share: how they read arguments, report errors and handle interruptions."""
 
 import argparse
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,10 @@ from typing import NoReturn, TextIO
 
 from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.memory import is_shortage, out_of_memory
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AT_ONCE = 1.0  # seconds after the first signal; further ones before that are the same wish
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,37 +57,67 @@ def called(module: str) -> str:
 
 def complain(error: BaseException, code: int) -> int:
     """Print an error as one line on stderr; returns the exit code."""
-    said = " ".join(str(error).split()) if isinstance(error, ConfigError) else str(error)
-    print(f"error: {said or type(error).__name__}", file=sys.stderr)
+    print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
     return code
 
 
 def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
     """Run `work` and return its exit code, also after errors; `hint` says how to continue after an interruption."""
+    interruptions = Interruptions(hint)
     try:
-        with interruptible():
+        with interruptible(interruptions):
             return work()
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
-    except (FolderInUse, FolderDamaged, RunFailed, OSError, MemoryError) as error:
+    except (FolderInUse, FolderDamaged, RunFailed, OSError) as error:
         return complain(error, 1)
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        return complain(RunFailed(out_of_memory(error)), 1)
     except KeyboardInterrupt:
         print(f"interrupted{hint()}", file=sys.stderr)
-        return 130
+        return 128 + interruptions.number
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """In this context, SIGTERM ends the work as Ctrl-C does; afterwards the old handlers are restored."""
+def interruptible(handler: "Interruptions") -> Iterator[None]:
+    """In this context, SIGINT, SIGTERM and SIGHUP end the work as Ctrl-C does; afterwards the old handlers are back.
+
+    What is under way is saved after the first signal, and further ones are ignored. Only the third, if it comes more
+    than a second after the first, ends the process at once: files are written whole or not at all.
+    """
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [number for number in ENDING_SIGNALS if number == signal.SIGINT or not ignored(number)]
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def ignored(number: int) -> bool:
+    """Whether a signal was ignored when the process began, as `nohup` makes it."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+class Interruptions:
+    """A signal handler that raises KeyboardInterrupt once."""
+
+    def __init__(self, hint: Callable[[], str]) -> None:
+        self.hint, self.count, self.first, self.number = hint, 0, 0.0, int(signal.SIGINT)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            self.first, self.number = time.monotonic(), number
+            raise KeyboardInterrupt
+        if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
+            os.write(2, f"left at once; the last rounds may be lost{self.hint()}\n".encode())
+            os._exit(128 + number)
 
 
 @contextmanager
@@ -92,7 +128,3 @@ def result_alone() -> Iterator[TextIO]:
         yield stdout
     finally:
         sys.stdout = stdout
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

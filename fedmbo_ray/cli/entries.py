@@ -53,6 +53,7 @@ class Entry(NamedTuple):
     participation: str | None = None
     heterogeneity: str | None = None
     assumes: str | None = None
+    personal: bool | None = None
     licence: str | None = None
     source: str | None = None
 
@@ -103,6 +104,7 @@ def entry(kind: str, name: str) -> Entry:
         participation=card.participation if card is not None and card.cost is not None else None,
         heterogeneity=card.heterogeneity if card is not None and card.cost is not None else None,
         assumes=(card.assumes or None) if card else None,
+        personal=card.personal if card is not None and card.cost is not None else None,
     )
 
 

@@ -29,7 +29,8 @@ Examples:
   fedmbo run rounds=null budget.communications=440
 The names that a config can use: fedmbo catalog
 
-Exit codes: 0 finished, 1 diverged or failed, 2 bad config, 130 interrupted (continue with --resume).
+Exit codes: 0 finished, 1 diverged or failed, 2 bad config, interrupted (continue with --resume):
+130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
 
@@ -88,7 +89,8 @@ def follow(config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool,
     limits, begin = Limits.of(config), 0
     last: Record = {}
     if resume:
-        last, begin = (folder.records() or [{}])[-1], folder.saved_round()
+        last, saved = (folder.proven_records() or [{}])[-1], folder.latest()
+        begin = 0 if saved is None else saved.round
         ended = last.get("status") == "finished" and limits.ended_by(last) is not None
         if ended and folder.result_file.exists():
             print(f"finished before; for more rounds: --resume rounds={2 * last['round']}", file=sys.stderr)
@@ -168,7 +170,3 @@ def main(words: list[str] | None = None) -> int:
         return f"; continue: {called(MODULE)} --out {shlex.quote(str(folder.path))} --resume"
 
     return guarded(work, hint)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

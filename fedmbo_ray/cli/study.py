@@ -27,7 +27,8 @@ Examples:
   fedmbo study heterogeneity clients.backend=ray clients.actors=4
 
 You can also run a sweep of a study alone: fedmbo tune tune_configs/studies/heterogeneity.yaml
-Exit codes: 0 done, 1 a trial or the verdict failed, 2 bad config, 130 interrupted (continue with --resume).
+Exit codes: 0 done, 1 a trial or the verdict failed, 2 bad config, interrupted (continue with --resume):
+130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
 
@@ -78,7 +79,3 @@ def main(words: list[str] | None = None) -> int:
         return "; continue with the same command and --resume" if begun else ""
 
     return guarded(work, hint)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

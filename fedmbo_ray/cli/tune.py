@@ -25,8 +25,8 @@ Examples:
   fedmbo tune tune_configs/mnist_steps.yaml --resume
 
 Runs on the cluster at $RAY_ADDRESS, or on this machine, where Ray is started and stopped at the end.
-Exit codes: 0 done, 1 some trial failed, 2 bad config or one that the cluster can never run, 130 interrupted (continue
-with --resume).
+Exit codes: 0 done, 1 some trial failed, 2 bad config or one that the cluster can never run, interrupted (continue
+with --resume): 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
 
@@ -119,7 +119,3 @@ def main(words: list[str] | None = None) -> int:
         return f"; continue: {called(MODULE)} --out {shlex.quote(str(folder.path))} --resume"
 
     return guarded(work, hint)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -46,3 +46,27 @@ def autoscaling() -> Autoscaling | None:
     from ray._private.state import state  # nothing public tells it
 
     return state.get_cluster_config()
+
+
+@contextmanager
+def ray_may_be_on_loopback() -> Iterator[None]:
+    """In this context, `ray.init(_node_ip_address="127.0.0.1")` is taken at its word.
+
+    Otherwise Ray replaces it by an address that other machines can reach, and listens on all interfaces.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def ray_reads_authentication() -> None:
+    """Make Ray read $RAY_AUTH_MODE and the token again, which it does only once; Ray must not be running."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # not in its stubs
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()

@@ -1,6 +1,7 @@
 """Folders named by the time at which they were begun, each by one process alone."""
 
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,12 +9,13 @@ from itertools import count
 from pathlib import Path
 
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.io import own_folder
 
 TIMED = re.compile(r"-?(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:-(\d+))?$")
 
 
 def new_timed(parent: Path, name: str = "") -> Path:
-    """A new folder `<name>-<time>`; another one of the same second is `<name>-<time>-2`, and so on."""
+    """A new folder `<name>-<time>` for its owner; the next of the same second is `<name>-<time>-2`, and so on."""
     start = f"{name}-" * bool(name) + time.strftime("%Y-%m-%d_%H-%M-%S")
     names = (start if number == 1 else f"{start}-{number}" for number in count(1))
     try:
@@ -23,9 +25,19 @@ def new_timed(parent: Path, name: str = "") -> Path:
         raise ConfigError(f"--out must be a folder to write to, but {parent / start}: {error.strerror}") from None
 
 
+def require_writable(folder: Path, what: str = "out") -> None:
+    """Make a folder if there is none; raise a ConfigError if no file can be written to it."""
+    try:
+        own_folder(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{what} must be a folder to write to, but {folder}: {error.strerror}") from None
+
+
 def _made(path: Path) -> bool:
     try:
-        path.mkdir()
+        path.mkdir(mode=0o700)
     except FileExistsError:
         return False
     return True

@@ -1,5 +1,7 @@
 """From a config to the objects of a run: the task and the federation."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,9 +20,10 @@ from fedmbo_ray.federation.availability import AlwaysAvailable
 from fedmbo_ray.federation.clients import Federation
 from fedmbo_ray.federation.execution import Backend, Block, Job, run_block
 from fedmbo_ray.methods.base import Algorithm
-from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.base import Task, capabilities
 from fedmbo_ray.problems.oracles import hessian_xy, hessian_yy
 from fedmbo_ray.runs.clock import ONE_THREAD
+from fedmbo_ray.runs.size import require_batches, require_clients
 
 
 def build_task(config: RunConfig) -> Task:
@@ -31,18 +34,32 @@ def build_task(config: RunConfig) -> Task:
 
 def _built(config: RunConfig) -> Task:
     m = config.clients.num_clients
+    require_clients(config)
     data = federate(config.data, config.seed, m) if config.data is not None else None
     try:
         with at("problem"):
             task = config.problem.build(config.seed, m, data)
     except ValueError as error:
         raise ConfigError(str(error), "problem") from None
+    require_one_y(config.algorithm, task)
+    require_batches(config, task)
     try_second_derivatives(config.algorithm, task)
     if config.budget is not None and config.budget.data_epochs is not None and not task.data.num_samples:
         raise ConfigError(
             "needs data of a fixed size, but this problem makes new samples for every draw", "budget", "data_epochs"
         )
     return task
+
+
+def require_one_y(algorithm: Algorithm, task: Task) -> None:
+    """Raise a ConfigError if a method keeps a y for every client, but the problem has figures of a single one only."""
+    card = card_of(algorithm)
+    if card is not None and card.personal and not capabilities(task.problem).personal:
+        raise ConfigError(
+            f"{type(algorithm).__name__} keeps a y for every client, but {type(task.problem).__name__} has figures for "
+            "one only; use personal_heads or quadratic",
+            "algorithm",
+        )
 
 
 def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
@@ -74,7 +91,16 @@ def federate(config: DataConfig, seed: int, num_clients: int) -> Federated:
 
 
 def distributed(config: DataConfig, dataset: Dataset, seed: int, num_clients: int) -> Federated:
-    """A data set split over clients, its classes thinned and its training labels corrupted as configured."""
+    """A data set split over clients that standardize their inputs."""
+    found = allotted(config, dataset, seed, num_clients)
+    return found._replace(clients=replace(found.clients, scaling=Scaling.of(found.dataset.train_inputs)))
+
+
+def allotted(config: DataConfig, dataset: Dataset, seed: int, num_clients: int) -> Federated:
+    """A data set split over clients, its classes thinned and its training labels corrupted as configured.
+
+    Inputs are neither read nor standardized: who owns which rows, and which labels, is known without them.
+    """
     with at("data"):
         dataset = thinned(dataset, config.imbalance, stream(seed, "imbalance"))
         train, validation = divide(config, dataset, seed, num_clients)
@@ -83,7 +109,7 @@ def distributed(config: DataConfig, dataset: Dataset, seed: int, num_clients: in
         inputs=dataset.train_inputs,
         targets=targets,
         splits={"train": train, "validation": validation},
-        scaling=Scaling.of(dataset.train_inputs),
+        scaling=None,
         shares=shares_of(train.size + validation.size) if config.weights == "by_size" else None,
     )
     return Federated(clients, dataset, corrupted)
@@ -93,11 +119,21 @@ def divide(config: DataConfig, dataset: Dataset, seed: int, num_clients: int) ->
     """The rows that clients train on, and those that they validate on."""
     with at("partition"):
         try:
+            require_rows_for(dataset, num_clients)
             rows = config.partition.split(dataset, num_clients, stream(seed, "partition"))
         except ValueError as error:
             raise ConfigError(f"{config.partition} can't split {num_clients=}: {error}") from None
         require_rows(rows, num_clients, len(dataset.train_targets))
         return train_and_validation(rows, config.validation)
+
+
+def require_rows_for(dataset: Dataset, num_clients: int) -> None:
+    """Raise a ConfigError if there are far more clients than rows: partitions would take minutes to find out."""
+    rows = len(dataset.train_targets)
+    if num_clients > 10 * rows:
+        raise ConfigError(
+            f"every client needs rows of its own, but {dataset.name} has {rows} for {num_clients} clients"
+        )
 
 
 def with_noise(

@@ -1,8 +1,9 @@
 """Ray for as long as it is needed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+from fedmbo_ray.core.compat import ray_reads_authentication
 from fedmbo_ray.core.process_state import environment_kept, handlers_without, log_levels_kept
 
 
@@ -12,10 +13,12 @@ def ray_session() -> Iterator[None]:
 
     Ray puts variables into the environment, handles SIGTERM and prints errors its own way; Ray Tune handles SIGUSR1.
     """
-    with environment_kept("RAY_", "PYTHONBREAKPOINT"), handlers_without("ray"):
+    with ExitStack() as last, environment_kept("RAY_", "PYTHONBREAKPOINT"), handlers_without("ray"):
         import ray  # takes seconds
 
         was_there = ray.is_initialized()
+        if not was_there:
+            last.callback(ray_reads_authentication)  # of the environment that was put back
         with log_levels_kept("ray", "ray.tune"):
             try:
                 yield

@@ -132,8 +132,10 @@ def test_the_whole_run_is_killed_and_resumed(backend: str, start: Start, referen
     [
         ("in_process", signal.SIGINT),
         ("in_process", signal.SIGTERM),
+        ("in_process", signal.SIGHUP),
         pytest.param("ray", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("ray", signal.SIGTERM, marks=pytest.mark.slow),
+        ("ray", signal.SIGTERM),
+        pytest.param("ray", signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_run_saves_itself(
@@ -145,12 +147,60 @@ def test_an_interrupted_run_saves_itself(
     wait_for_round(out, 10)
     process.send_signal(number)
     code, _, err = process.finish()
-    assert code == 130
+    assert code == 128 + number
     assert err.splitlines()[-1] == f"interrupted; continue: python -m fedmbo_ray.run --out {out} --resume"
     assert "Traceback" not in err
     (saved,) = (out / "checkpoints").glob("*.npz")
     assert int(saved.stem) >= 10
     assert bits(last_record("--out", str(out), "--resume")) == bits(reference)
+
+
+@pytest.mark.parametrize("backend", ["in_process", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, 5])
+def test_further_signals_do_not_cut_off_the_save(
+    backend: str, count: int, start: Start, reference: dict, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    words = ["record.checkpoint_every=1000", *QUICK[:2], QUICK[3], "--out", str(out)]
+    process = start(*words, *(RAY if backend == "ray" else []))
+    wait_for_round(out, 10)
+    for _ in range(count):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    code, _, err = process.finish()
+    assert code == 130
+    assert err.splitlines()[-1] == f"interrupted; continue: python -m fedmbo_ray.run --out {out} --resume"
+    assert "Traceback" not in err
+    assert [path.suffix for path in (out / "checkpoints").iterdir()] == [".npz"]
+    assert bits(last_record("--out", str(out), "--resume")) == bits(reference)
+
+
+STUCK = """
+import sys, time
+from fedmbo_ray.cli.command import guarded
+def work():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        print("saving", flush=True)
+        time.sleep(60)
+sys.exit(guarded(work, lambda: "; continue: this way"))
+"""
+
+
+def test_the_third_signal_leaves_at_once_if_it_is_not_the_same_wish() -> None:
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=-1, stderr=-1, text=True)
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(4):  # within a second: the same wish
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)
+    assert process.stdout.readline() == "saving\n"
+    time.sleep(1.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 143
+    assert process.stderr.read() == "left at once; the last rounds may be lost; continue: this way\n"
 
 
 def test_of_two_starts_in_one_folder_one_wins_with_its_own_config(start: Start, tmp_path: Path) -> None:
@@ -166,6 +216,6 @@ def test_two_processes_do_not_share_a_folder(start: Start, tmp_path: Path) -> No
     wait_for_round(tmp_path / "run", 0)
     code, _, err = run("--out", str(tmp_path / "run"), "--resume")
     first.terminate()
-    assert first.wait() == 130
+    assert first.wait() == 143
     assert code == 1
     assert "is in use by a run that has not been closed" in err

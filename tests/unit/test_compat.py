@@ -1,9 +1,10 @@
 """Private parts of other packages: these tests fail when one of them moves."""
 
+import pytest
 import torch
 
 from fedmbo_ray.backends.ray.placement import HEAD, within_reach
-from fedmbo_ray.core.compat import plain_attention, writes
+from fedmbo_ray.core.compat import plain_attention, ray_may_be_on_loopback, ray_reads_authentication, writes
 
 
 def test_torch_counts_what_is_written_to_a_tensor() -> None:
@@ -40,3 +41,28 @@ def test_ray_describes_what_an_autoscaler_may_start() -> None:
     config = ClusterConfig(node_group_configs=[NodeGroupConfig(resources={"CPU": 16}, max_count=2)])
     head = {"Alive": True, "Resources": {"CPU": 4.0, HEAD: 1.0}}
     assert within_reach([head], config) == [head["Resources"], {"CPU": 16}, {"CPU": 16}]
+
+
+def test_ray_takes_loopback_at_its_word_while_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import ray_constants, services
+
+    monkeypatch.setattr(services, "node_ip_address_from_perspective", lambda address: "192.0.2.1")
+    assert services.resolve_ip_for_localhost("127.0.0.1") == "192.0.2.1"
+    with ray_may_be_on_loopback():
+        assert services.resolve_ip_for_localhost("127.0.0.1") == "127.0.0.1"
+    assert ray_constants.ENABLE_RAY_CLUSTER
+
+
+def test_ray_reads_its_token_again_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._raylet import AuthenticationMode, AuthenticationTokenLoader, get_authentication_mode
+
+    for token in ("a" * 64, "b" * 64):
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        ray_reads_authentication()
+        assert get_authentication_mode() == AuthenticationMode.TOKEN
+        assert token in AuthenticationTokenLoader.instance().get_raw_token()
+    monkeypatch.undo()
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    ray_reads_authentication()
+    assert get_authentication_mode() == AuthenticationMode.DISABLED

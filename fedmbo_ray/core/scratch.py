@@ -1,0 +1,35 @@
+"""Temporary folders that name the process that made them, so that those of killed processes can be removed."""
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+MADE = re.compile(r"fedmbo-(?P<space>\d+)-(?P<process>\d+)-")
+
+
+def scratch_folder() -> Path:
+    """A new folder for this process; those that processes of this user, now dead, have left are removed first."""
+    place = Path(tempfile.gettempdir())
+    for path in place.glob("fedmbo-*"):
+        if is_stale(path):
+            shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"fedmbo-{process_space()}-{os.getpid()}-", dir=place))
+
+
+def is_stale(path: Path) -> bool:
+    """Whether a folder is this user's, and the process that made it is dead."""
+    match = MADE.match(path.name)
+    if match is None or int(match["space"]) != process_space():
+        return False
+    try:
+        own = path.lstat().st_uid == os.getuid() and path.is_dir() and not path.is_symlink()
+    except OSError:  # another process has removed it
+        return False
+    return own and not Path(f"/proc/{match['process']}").exists()
+
+
+def process_space() -> int:
+    """Containers that share a folder count processes by themselves: a number means nothing in another of them."""
+    return os.stat("/proc/self/ns/pid").st_ino
