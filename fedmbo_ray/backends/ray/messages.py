@@ -26,6 +26,7 @@ import numpy as np
 from fedmbo_ray.federation.reduction import Array
 
 LARGE = 32_768  # bytes from which an array goes through memory
+MOST_PARTS = 1024  # buffers that one call may send (IOV_MAX)
 LONGEST_PATH = 103  # bytes in the address of a Unix socket; Linux takes four more
 _ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
@@ -119,13 +120,15 @@ class Connection(Generic[MessageHead]):
     def _write(self, parts: list[memoryview], descriptors: list[int]) -> None:
         """All parts in as few calls as the socket allows, so that the other side wakes up once."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        while parts:
-            sent = self.end.sendmsg(parts, rights)
+        first = 0  # of the parts that are not sent yet
+        while first < len(parts):
+            sent = self.end.sendmsg(parts[first : first + MOST_PARTS], rights)
             rights = []
-            while parts and sent >= len(parts[0]):
-                sent -= len(parts.pop(0))
-            if parts:
-                parts[0] = parts[0][sent:]
+            while first < len(parts) and sent >= len(parts[first]):
+                sent -= len(parts[first])
+                first += 1
+            if sent:
+                parts[first] = parts[first][sent:]
 
     def receive(self) -> tuple[MessageHead, Arrays]:
         """Raises EOFError when the other side is gone. The arrays are the receiver's own."""

@@ -2,10 +2,9 @@
 
 import contextlib
 import select
+import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import ray
@@ -14,6 +13,7 @@ from ray.actor import ActorHandle
 
 from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors
+from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.federation.execution import Block
 from fedmbo_ray.federation.reduction import Array
 
@@ -73,8 +73,8 @@ class SocketLink:
 
     def __init__(self, actor: ActorHandle) -> None:
         self.actor = actor
-        self.folder = tempfile.TemporaryDirectory(prefix="fedmbo-")
-        path = str(Path(self.folder.name) / "socket")
+        self.folder = scratch_folder()
+        path = str(self.folder / "socket")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with short_enough(path) as address:
             listener.bind(address)
@@ -91,31 +91,28 @@ class SocketLink:
 
     def connect(self) -> None:
         """To be called when the actor knocks, or has died."""
-        with gone_if(OSError):
+        with gone_if(BlockingIOError, ConnectionError):
             end, _ = self.listener.accept()
         end.setblocking(True)
         self.listener.close()
+        shutil.rmtree(self.folder, ignore_errors=True)  # a connection outlives the name of its socket
         self.connection = Connection(end)
 
     def send(self, assignment: Assignment, shared: list[SharedArray]) -> None:
         assert self.connection is not None
         kinds = self.sent.kinds([version for _, version in shared])
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
-        try:
+        with gone_if(ConnectionError):  # other errors are this side's own, and would come again
             self.connection.send(assignment.request(kinds), fresh + assignment.arrays())
-        except OSError as error:
-            raise Gone(str(error)) from None
 
     def receive(self) -> tuple[Reply, Arrays]:
         assert self.connection is not None
-        try:
+        with gone_if(EOFError, ConnectionError):
             return self.connection.receive()
-        except (EOFError, OSError) as error:
-            raise Gone(str(error)) from None
 
     def close(self) -> None:
         (self.connection or self.listener).close()
-        self.folder.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def fileno(self) -> int:
         return (self.connection or self.listener).fileno()
