@@ -5,6 +5,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 from fedmbo_ray.analysis.claims import Claim, Table, verdict
 from fedmbo_ray.analysis.figures import (
     clients,
@@ -24,6 +26,7 @@ from fedmbo_ray.analysis.mlflow_reader import RecordedStudy
 from fedmbo_ray.analysis.style import save, styled
 from fedmbo_ray.core.errors import FolderDamaged
 from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.core.markup import code_markdown, plain_markdown
 
 FIGURES: dict[str, list[ModuleType]] = {
     "linear_speedup": [variance, speedup, horizon, rounds, mnist_speedup],
@@ -70,11 +73,12 @@ class Conclusion(NamedTuple):
 
     def note(self, command: str) -> str:
         """In Markdown, for MLflow's page."""
-        rows = [f"| {claim.status} | {claim.text} | {claim.rule} | {claim.measured} |" for claim in self.claims]
+        told = [(claim.status, claim.text, claim.rule, claim.measured) for claim in self.claims]
+        rows = [f"| {' | '.join(map(plain_markdown, cells))} |" for cells in told]
         rows = [row.replace("_", r"\_") for row in rows]  # ℓ_{f,0} is not in italics
         table = "\n".join(["| | claim | rule | measured |", "|---|---|---|---|", *rows])
-        figures = ", ".join(f"`{name}.png`" for name in self.captions)
-        return f"**{self.status}**\n\n{table}\n\nFigures (artifacts): {figures}\n\n`{command}`"
+        figures = ", ".join(code_markdown(f"{name}.png") for name in self.captions)
+        return f"**{self.status}**\n\n{table}\n\nFigures (artifacts): {figures}\n\n{code_markdown(command)}"
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,12 +90,13 @@ class Conclusion(NamedTuple):
 def read(folder: Path) -> Conclusion:
     """What was concluded before, beside its figures."""
     try:
-        fields = json.loads((folder / VERDICT).read_text())
+        fields = json.loads((folder / VERDICT).read_bytes())
         del fields["status"]
-        fields["claims"] = [Claim(**claim) for claim in fields["claims"]]
-        fields["tables"] = [Table(**table) for table in fields["tables"]]
-        return Conclusion(**fields)
-    except (ValueError, KeyError, TypeError):
+        found = TypeAdapter(Conclusion).validate_python(fields)
+        if folder.name not in (found.study, "figures") or any(name != Path(name).name for name in found.captions):
+            raise ValueError("of another study, or with figures elsewhere")
+        return found
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FolderDamaged(
             f"{folder / VERDICT} is not what a report has written; without it, {folder} is left out"
         ) from None

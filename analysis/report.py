@@ -9,6 +9,7 @@ from fedmbo_ray.analysis.page import page
 from fedmbo_ray.analysis.style import panels, save, styled
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.core.markup import code_markdown, plain_markdown
 
 COLUMNS = (heterogeneity, clients, participation)
 
@@ -29,18 +30,21 @@ def summary(conclusions: list[Conclusion]) -> str:
     """A page in Markdown: figures, and how each was made."""
     columns = ["study", "scale", "verdict", "seeds", "commit", "machine", "command"]
     rows = [
-        [each.study, each.scale, each.status, str(each.seeds), each.commit, each.machine, f"`{each.command}`"]
-        for each in conclusions
+        [*map(plain_markdown, (each.study, each.scale, each.status, each.seeds, each.commit, each.machine)), command]
+        for each, command in ((each, code_markdown(each.command).replace("|", r"\|")) for each in conclusions)
     ]
     parts = ["# Results", "", *markdown(columns, rows)]
     for each in conclusions:
-        parts += ["", f"## {each.study}", "", each.question, ""]
-        for name, caption in each.captions.items():
+        parts += ["", f"## {each.study}", "", plain_markdown(each.question), ""]
+        for name, caption in ((name, plain_markdown(caption)) for name, caption in each.captions.items()):
             parts.append(f"![{caption}](figures/{each.study}/{name}.png)\n\n{caption}\n")
-        for table in each.tables:
-            parts += [*markdown(*table), ""]
-        claims = [[claim.status, claim.text, claim.rule, claim.measured] for claim in each.claims]
-        parts += markdown(["", "claim", "rule", "measured"], claims)
+        for columns, cells in each.tables:
+            parts += [
+                *markdown(list(map(plain_markdown, columns)), [list(map(plain_markdown, row)) for row in cells]),
+                "",
+            ]
+        claims = [(claim.status, claim.text, claim.rule, claim.measured) for claim in each.claims]
+        parts += markdown(["", "claim", "rule", "measured"], [list(map(plain_markdown, claim)) for claim in claims])
     return "\n".join(parts) + "\n"
 
 

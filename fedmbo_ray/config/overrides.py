@@ -18,8 +18,8 @@ from fedmbo_ray.core.components import (
     required_of,
     section_of,
 )
-from fedmbo_ray.core.errors import ConfigError, at
-from fedmbo_ray.core.io import parse_yaml, read_yaml
+from fedmbo_ray.core.errors import ConfigError, at, quoted
+from fedmbo_ray.core.io import DEEPEST, LONGEST_INTEGER, parse_yaml, read_yaml
 from fedmbo_ray.core.settings import checked_fields
 from fedmbo_ray.problems import makes_own_data
 
@@ -67,8 +67,12 @@ def place_of(function: FunctionType) -> str:
     return f"{function.__module__}:{function.__name__}"
 
 
-def plain(value: object, component: Component | None = None) -> object:
+def plain(value: object, component: Component | None = None, depth: int = 0) -> object:
     """A value as YAML has it: numbers of numpy, paths, tuples and the objects of a component become plain values."""
+    if depth > DEEPEST:
+        raise ConfigError(f"values may be nested {DEEPEST} deep at most")
+    if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
+        raise ConfigError(f"integers may have {LONGEST_INTEGER} bits at most, but got {value.bit_length()} bits")
     if component is not None and component.registry.holds(value):
         return component.dump(value)
     if isinstance(value, BaseModel):
@@ -76,9 +80,9 @@ def plain(value: object, component: Component | None = None) -> object:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): plain(each, component) for key, each in value.items()}
+        return {str(key): plain(each, component, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each, component) for each in value]
+        return [plain(each, component, depth + 1) for each in value]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -87,8 +91,8 @@ def parse_override(word: str) -> tuple[list[str], object]:
     path, equals, text = word.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):
-        raise ConfigError(f"an override must read key.path=value, but got {word!r}")
-    return keys, parse_yaml(text, f"the value of {word!r}")
+        raise ConfigError(f"an override must read key.path=value, but got {quoted(word)}")
+    return keys, parse_yaml(text, f"the value of {quoted(word)}")
 
 
 def section_at(root: type[RunConfig], fields: Fields, keys: list[str]) -> Fields:
@@ -108,7 +112,7 @@ def as_mapping(root: type[RunConfig], fields: Fields, keys: list[str], value: ob
     if component is None and keys == ["data"] and isinstance(value, str):
         return {"name": value}
     if component is None:
-        raise ConfigError(f"must be a mapping to set one of its keys, but is {value!r}", *keys)
+        raise ConfigError(f"must be a mapping to set one of its keys, but is {quoted(value)}", *keys)
     with at(".".join(keys)):
         return component.as_mapping(value)
 

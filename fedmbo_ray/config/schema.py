@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from fedmbo_ray.core.cards import card_of
 from fedmbo_ray.core.components import Component, Fields, parts_of
 from fedmbo_ray.core.errors import ConfigError, at
-from fedmbo_ray.core.settings import Count, NonNegative, Positive, Probability
+from fedmbo_ray.core.settings import Count, NonNegative, Positive, Probability, require_json
 from fedmbo_ray.data.dataset import Dataset
 from fedmbo_ray.data.datasets import ABOUT, DATASETS, check_name, data_root, load_dataset
 from fedmbo_ray.data.partitions import IID, AnyPartition, ByDigits, Natural, Partition
@@ -21,6 +21,8 @@ from fedmbo_ray.methods.base import check_weights
 from fedmbo_ray.methods.schedules import uses_horizon
 from fedmbo_ray.problems import PROBLEMS, makes_own_data
 from fedmbo_ray.problems.base import ProblemSettings
+
+MOST_ACTORS = 10_000  # of a run, and cores or GPUs of one of them; a cluster of Ray's has no more
 
 
 def _as_ray_counts(share: float) -> float:
@@ -47,7 +49,7 @@ def _several(names: object) -> object:
 
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
-Share = Annotated[NonNegative, AfterValidator(_as_ray_counts)]
+Share = Annotated[NonNegative, Le(MOST_ACTORS), AfterValidator(_as_ray_counts)]
 Amount = Annotated[int, Strict(), Ge(1)]  # a Count without an upper limit, since floats are many
 
 
@@ -75,7 +77,7 @@ class DataConfig(Section):
     predict: Literal["labels", "numbers"] | None = None  # what targets are, where they don't say it themselves
     categories: Names = ()  # columns to encode with a feature for each value
     size: tuple[Count, Count] | None = None  # height and width to give all images
-    arguments: dict[str, Any] = Field(default_factory=dict)  # of a function
+    arguments: Annotated[dict[str, Any], AfterValidator(require_json)] = Field(default_factory=dict)  # of a function
     partition: AnyPartition = Field(default_factory=default_partition)
     validation: Annotated[float, Gt(0), Lt(1)] = 0.2  # fraction of each client's rows
     weights: Literal["equal", "by_size"] = "equal"  # how much a client counts: as in the paper, or by its rows
@@ -111,7 +113,7 @@ class ClientsConfig(Section):
     availability: Unreliable | None = None
     block_size: Count = 5  # slots computed by one call; changes the last bits of a run
     backend: Literal["in_process", "ray"] = "in_process"
-    actors: Count = 2
+    actors: Annotated[Count, Le(MOST_ACTORS)] = 2
     cpus_per_actor: Share = 1.0
     gpus_per_actor: Share = 0.0
 

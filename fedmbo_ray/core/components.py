@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError, ValidationInfo
@@ -9,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, core_schema
 
 from fedmbo_ray.core.cards import card_of
-from fedmbo_ray.core.errors import ConfigError, at, choices
+from fedmbo_ray.core.errors import ConfigError, at, choices, quoted
 from fedmbo_ray.core.registry import Registry
 from fedmbo_ray.core.settings import T, checked_fields
 
@@ -54,7 +55,7 @@ class Component:
         if isinstance(value, str):
             return {"name": value}
         kinds = "a name" if self.number is None else "a number, a name"
-        raise ConfigError(f"must be {kinds} or a mapping with a name, but got {value!r}")
+        raise ConfigError(f"must be {kinds} or a mapping with a name, but got {quoted(value)}")
 
 
 def is_number(value: Any) -> bool:
@@ -84,9 +85,15 @@ def construct(cls: type[T], values: Mapping[str, Any], kept: T | None = None) ->
         elif component is not None and "name" not in value and component.registry.holds(default):
             built[name] = {**component.dump(default), **value}
     try:
-        return TypeAdapter(cls).validate_python(built)
+        return adapter(cls).validate_python(built)  # type: ignore[arg-type]
     except ValidationError as error:
         raise explain(error.errors(), cls) from None
+
+
+@cache
+def adapter(cls: Any) -> TypeAdapter[Any]:
+    """What checks values for a class; it takes longer to make than to use."""
+    return TypeAdapter(cls)
 
 
 def explain(errors: list[ErrorDetails], cls: type) -> ConfigError:
@@ -104,10 +111,10 @@ def explain(errors: list[ErrorDetails], cls: type) -> ConfigError:
         keys = ", ".join(field_names(section_of((checked_fields(cls) or {})[path[0]])))
         free = next((base.__name__ for base in cls.__mro__[1:] if _leaves_free(base, path[0])), None)
         if free is None:
-            return ConfigError(f"must be a mapping of some of the keys {keys}, but got {error['input']!r}", *path)
-        rule = f"is fixed in {cls.__name__}; its keys {keys} can be set, but got {error['input']!r}"
+            return ConfigError(f"must be a mapping of some of the keys {keys}, but got {quoted(error['input'])}", *path)
+        rule = f"is fixed in {cls.__name__}; its keys {keys} can be set, but got {quoted(error['input'])}"
         return ConfigError(f"{rule} ({free} leaves it free)", *path)
-    return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {error['input']!r}", *path)
+    return ConfigError(f"{error['msg'][0].lower()}{error['msg'][1:]}, but got {quoted(error['input'])}", *path)
 
 
 def _leaves_free(cls: type, name: str) -> bool:

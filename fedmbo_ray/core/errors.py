@@ -1,8 +1,12 @@
 """The errors that users see, each as one line."""
 
 import difflib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+QUOTED = 200  # letters of a value that an error shows
+LONGEST = 2000  # letters of an error
 
 
 class FedmboError(Exception):
@@ -17,7 +21,7 @@ class ConfigError(FedmboError):
         self.rule, self.path = rule, path
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.path)}: {self.rule}" if self.path else self.rule
+        return shortened(f"{'.'.join(self.path)}: {self.rule}" if self.path else self.rule)
 
 
 @contextmanager
@@ -38,6 +42,27 @@ def nearest(wrong: str, known: list[str]) -> str:
     """A question that names the nearest known word; empty if none is near."""
     near = difflib.get_close_matches(wrong.lower(), known, n=1)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def quoted(value: object) -> str:
+    """A value as Python writes it, without the middle if that is long."""
+    try:
+        return _without_middle(repr(value), QUOTED)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or something very deep
+        return f"a very large {type(value).__name__}"
+
+
+def shortened(text: str) -> str:
+    """A text in one line of a readable length: the middles of long words are left out, and that of a long text."""
+    plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))
+    return _without_middle(
+        re.sub(rf"\S{{{QUOTED + 1},}}", lambda word: _without_middle(word[0], QUOTED), plain), LONGEST
+    )
+
+
+def _without_middle(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}… ({len(text)} letters) …{text[-half:]}"
 
 
 def first_line(error: BaseException) -> str:

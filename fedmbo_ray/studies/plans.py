@@ -7,10 +7,11 @@ from pathlib import Path
 from fedmbo_ray.config.overrides import Override, changed
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.errors import ConfigError, RunFailed
-from fedmbo_ray.core.io import SHIPPED, new_identity, read_yaml, write_atomically
+from fedmbo_ray.core.io import SHIPPED, new_identity, own_folder, read_identity, read_word, read_yaml, write_atomically
 from fedmbo_ray.studies.questions import LOWER, METHODS, QUESTIONS
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.ranking import Standing, ranked
+from fedmbo_ray.sweeps.scales import SCALES
 from fedmbo_ray.sweeps.schema import SweepFields, SweepPlan, make_sweep, read_sweep
 
 
@@ -22,26 +23,29 @@ class StudyFolder:
         self.identity_file, self.name_file, self.scale_file = path / "identity", path / "study", path / "scale"
 
     def begin(self, name: str, scale: str) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        begun = self.has_study()
+        own_folder(self.path)
+        new_identity(self.identity_file, begun)
         write_atomically(self.name_file, name.encode())
         write_atomically(self.scale_file, scale.encode())
-        new_identity(self.identity_file)
 
     def has_study(self) -> bool:
-        return self.identity_file.exists() and self.scale_file.exists()
+        return self.scale_file.exists()
 
     @property
     def name(self) -> str:
         """Of the study; folders of version 0.1 have it in their own name alone."""
-        return self.name_file.read_text() if self.name_file.exists() else self.path.absolute().name.partition("-")[0]
+        if self.name_file.exists():
+            return read_word(self.name_file, list(QUESTIONS))
+        return self.path.resolve().name.partition("-")[0]
 
     @property
     def scale(self) -> str:
-        return self.scale_file.read_text()
+        return read_word(self.scale_file, SCALES)
 
     @property
     def identity(self) -> str:
-        return self.identity_file.read_text().strip()
+        return read_identity(self.identity_file)
 
     def sweep(self, name: str) -> SweepFolder:
         return SweepFolder(self.path / name)

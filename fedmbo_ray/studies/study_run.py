@@ -34,7 +34,7 @@ class StudyRun:
         tags = {"fedmbo.study": self.identity, "fedmbo.kind": "study", "study": self.name, "scale": self.folder.scale}
         tags |= {"command": self.command, "mlflow.source.name": "fedmbo_ray.study", "machine": machine()}
         tags["question"] = QUESTIONS[self.name].text
-        return experiment.create(self.folder.path.name, None, tags).info.run_id
+        return experiment.create(self.folder.path.resolve().name, None, tags).info.run_id
 
     def predict(self, tracker: SweepTracker) -> None:
         """Beside the means of every trial of a sweep, what they must be if theory and code are right."""

@@ -12,7 +12,18 @@ from functools import cached_property
 from pathlib import Path
 
 from fedmbo_ray.config.schema import Fields
-from fedmbo_ray.core.io import held, new_identity, read_json, read_yaml, to_yaml, write_atomically
+from fedmbo_ray.core.errors import FolderDamaged, quoted
+from fedmbo_ray.core.io import (
+    held,
+    new_identity,
+    read_identity,
+    read_json,
+    read_lines,
+    read_yaml,
+    require_mapping,
+    to_yaml,
+    write_atomically,
+)
 from fedmbo_ray.core.timed_folders import untimed
 from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.sweeps.space import SweepPoint, label
@@ -58,7 +69,7 @@ class TrialFolder:
     @property
     def status(self) -> str:
         """`running` until it has ended in one of STATUSES."""
-        ending = read_json(self.ending_file)
+        ending = self._ending()
         if ending is not None:
             return ending["status"]
         statuses = [last["status"] for last in self.lasts() if "status" in last]
@@ -73,10 +84,19 @@ class TrialFolder:
     @property
     def reason(self) -> str:
         """Why it failed or diverged."""
-        ending = read_json(self.ending_file)
+        ending = self._ending()
         if ending is not None:
             return ending["reason"]
-        return next((last["reason"] for last in self.lasts() if "reason" in last), "")
+        return next((str(last["reason"]) for last in self.lasts() if "reason" in last), "")
+
+    def _ending(self) -> dict[str, str] | None:
+        ending = read_json(self.ending_file, status=str, reason=str)
+        if ending is not None and ending["status"] not in STATUSES:
+            raise FolderDamaged(
+                f"{self.ending_file} is damaged: status must be one of {', '.join(STATUSES)}, but is "
+                f"{quoted(ending['status'])}"
+            )
+        return ending
 
     def lasts(self) -> list[Record]:
         """The last record of each run that has one."""
@@ -84,8 +104,7 @@ class TrialFolder:
 
     def system(self) -> list[Record]:
         """What its process took, record by record."""
-        lines = self.system_file.read_text().splitlines() if self.system_file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return read_lines(self.system_file)
 
     def note_system(self, figures: Record) -> None:
         with self.system_file.open("a") as file:
@@ -110,25 +129,27 @@ class SweepFolder:
     @property
     def name(self) -> str:
         """Of the sweep's kind: without the time at which it was begun."""
-        return untimed(self.path.name)
+        return untimed(self.path.resolve().name) or "sweep"
 
     @property
     def identity(self) -> str:
         """Of this sweep among all others, wherever its folder is moved to."""
-        return self.identity_file.read_text().strip()
+        return read_identity(self.identity_file)
 
     @contextmanager
     def claimed(self, plain: Fields) -> Iterator[None]:
         """Held by the one process that works here, the sweep written down."""
         with held(self.path):
-            new_identity(self.identity_file)
+            new_identity(self.identity_file, begun=self.has_sweep())
             write_atomically(self.sweep_file, to_yaml(plain))
             yield
 
     @cached_property
     def seeds(self) -> int:
         """How many runs a trial is to have."""
-        return int(read_yaml(self.sweep_file)["tune"]["seeds"])
+        tune = read_yaml(self.sweep_file).get("tune")
+        require_mapping(tune, f"`tune` in {self.sweep_file}", seeds=int)
+        return tune["seeds"]  # type: ignore[index]
 
     def trial(self, name: str) -> TrialFolder:
         return TrialFolder(self.path / "trials" / name, self.seeds)

@@ -5,7 +5,6 @@ has sent; if the lost machine comes back, what it still sends is refused.
 """
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fedmbo_ray.core.errors import RunFailed
+from fedmbo_ray.core.errors import FolderDamaged, RunFailed
 from fedmbo_ray.core.io import write_atomically
+from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.runs.driver import in_cluster
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
 
@@ -119,7 +119,7 @@ class Home(NamedTuple):
         """Whether this machine sees the folder itself, be it here or on shared storage."""
         try:
             return SweepFolder(Path(self.path)).identity == self.identity
-        except OSError:
+        except (OSError, FolderDamaged):
             return False
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Home(NamedTuple):
         if self.keeper is None or self.seen():
             yield TrialFolder(Path(self.path) / "trials" / name, seeds), lambda: None
             return
-        place = Path(tempfile.mkdtemp(prefix="fedmbo-trial-"))
+        place = scratch_folder()
         try:
             copy = Copy(self.keeper, TrialFolder(place / name, seeds))
             yield copy.folder, copy.send

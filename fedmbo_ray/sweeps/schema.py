@@ -1,5 +1,6 @@
 """The typed form of a sweep: a run config with dimensions in place of values, and a section `tune`."""
 
+import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -10,15 +11,17 @@ from pydantic import Field
 
 from fedmbo_ray.backends.ray.placement import Resources
 from fedmbo_ray.config.overrides import Override, changed
-from fedmbo_ray.config.schema import Fields, RunConfig, Section, Share
+from fedmbo_ray.config.schema import MOST_ACTORS, Fields, RunConfig, Section, Share
 from fedmbo_ray.core.components import construct
-from fedmbo_ray.core.errors import ConfigError, at, choices
+from fedmbo_ray.core.errors import ConfigError, at, choices, quoted
 from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.core.settings import Count, Positive
 from fedmbo_ray.sweeps.scales import STANDARD
 from fedmbo_ray.sweeps.schedulers import AnyScheduler, Fifo
 from fedmbo_ray.sweeps.searches import AnySearch, Random
 from fedmbo_ray.sweeps.space import Dimension, SweepPoint, corners, dimensions, placed, require_known
+
+MANY = 2000  # points, from which on a user is told that they are checked one by one
 
 
 class TuneSection(Section):
@@ -69,7 +72,14 @@ class SweepPlan(NamedTuple):
         actor = _asked(CPU=clients.cpus_per_actor, GPU=clients.gpus_per_actor) | besides
         if not actor:
             raise ConfigError("an actor in a sweep must ask for some CPU or GPU, but asks for none", "clients")
-        return [own, *[actor] * (clients.actors * self.tune.seeds)]
+        if (count := clients.actors * self.tune.seeds) > MOST_ACTORS:
+            raise ConfigError(
+                f"a trial has {MOST_ACTORS} actors at most, but got actors={clients.actors} for each of "
+                f"{self.tune.seeds} seeds",
+                "clients",
+                "actors",
+            )
+        return [own, *[actor] * count]
 
     @property
     def seed(self) -> int:
@@ -111,20 +121,29 @@ def read_sweep(path: Path, overrides: Sequence[Override], scale: str = STANDARD)
 
 def scaled(fields: Fields, scale: str) -> Fields:
     """The fields with the changes that their section `scales` has for a scale."""
-    scales = {STANDARD: {}, **(fields.get("scales") or {})}
+    scales = {STANDARD: {}, **mapping_at(fields, "scales")}
     if scale not in scales:
-        raise ConfigError(f"unknown scale {scale!r}; {choices(scale, list(scales))}")
-    words: list[Override] = [(path.split("."), value) for path, value in (scales[scale] or {}).items()]
+        raise ConfigError(f"unknown scale {quoted(scale)}; {choices(scale, list(map(str, scales)))}")
+    with at("scales"):
+        own = mapping_at(scales, scale)
+    words: list[Override] = [(str(path).split("."), value) for path, value in own.items()]
     return changed({key: value for key, value in fields.items() if key != "scales"}, words, SweepFields)
+
+
+def mapping_at(fields: Fields, key: str) -> Fields:
+    """The section of this name, empty if there is none; a ConfigError if it is not a mapping."""
+    found = fields.get(key)
+    if not isinstance(found, dict | None):
+        raise ConfigError(f"must be a mapping, but is {quoted(found)}", key)
+    return found or {}
 
 
 def make_sweep(fields: Fields) -> SweepPlan:
     fields = dict(fields)
-    section, _ = fields.pop("tune", None), fields.pop("scales", None)
-    if not isinstance(section, dict | None):
-        raise ConfigError(f"must be a mapping, but is {section!r}", "tune")
+    section, _ = mapping_at(fields, "tune"), fields.pop("scales", None)
+    fields.pop("tune", None)
     with at("tune"):
-        tune = construct(TuneSection, section or {})
+        tune = construct(TuneSection, section)
     require_plain(fields)
     sweep = SweepPlan(fields, list(dimensions(fields)), tune)
     check(sweep)
@@ -140,7 +159,7 @@ def require_plain(value: object, *path: str) -> None:
         for each in value:
             require_plain(each, *path)
     elif not isinstance(value, str | int | float | date | None):
-        raise ConfigError(f"must be a number, text, a list or a mapping, as in YAML, but got {value!r}", *path)
+        raise ConfigError(f"must be a number, text, a list or a mapping, as in YAML, but got {quoted(value)}", *path)
 
 
 def check(sweep: SweepPlan) -> None:
@@ -153,5 +172,8 @@ def check(sweep: SweepPlan) -> None:
         raise
     if sweep.tune.scheduler.copies and any(each.kind == "zip" for each in sweep.dims):
         raise ConfigError("this scheduler changes values separately, so a zip is not allowed", "tune", "scheduler")
-    for point in sweep.examples():
+    points = sweep.examples()
+    if len(points) > MANY:
+        print(f"checking {len(points)} points", file=sys.stderr, flush=True)
+    for point in points:
         sweep.bundles(sweep.config(point))

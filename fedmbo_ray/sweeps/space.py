@@ -10,7 +10,7 @@ import numpy as np
 
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.components import is_number
-from fedmbo_ray.core.errors import ConfigError, choices
+from fedmbo_ray.core.errors import ConfigError, choices, quoted
 
 SweepPoint = Fields  # a value for every dimension, by its key path
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BOUNDS = ("uniform", "loguniform", "randint", "lograndint", "quniform", "qloguniform")
 LISTS = ("grid", "zip", "choice")
+MOST_POINTS = 100_000
 KINDS = (*LISTS, *BOUNDS)
 
 
@@ -61,25 +62,25 @@ def dimension(path: str, kind: str, given: object) -> Dimension:
     keys = (*path.split("."), kind)
     if kind not in BOUNDS:
         if not isinstance(given, list) or not given:
-            raise ConfigError(f"must be a list of values, but got {given!r}", *keys)
+            raise ConfigError(f"must be a list of values, but got {quoted(given)}", *keys)
         given = [as_number(value) for value in given]
         if kind != "zip" and any(value in given[:i] for i, value in enumerate(given)):
-            raise ConfigError(f"must list each value once, but got {given!r}", *keys)
+            raise ConfigError(f"must list each value once, but got {quoted(given)}", *keys)
         return Dimension(path, kind, tuple(given))
     names = "[low, high, quantum]" if kind.startswith("q") else "[low, high]"
     if not isinstance(given, list) or len(given) != names.count(",") + 1 or not all(map(is_number, given)):
-        raise ConfigError(f"must be {names}, but got {given!r}", *keys)
+        raise ConfigError(f"must be {names}, but got {quoted(given)}", *keys)
     bounds = tuple(float(value) for value in given)
     if "int" in kind:
         if any(value != round(value) for value in bounds):
-            raise ConfigError(f"must have integer bounds, but got {given!r}", *keys)
+            raise ConfigError(f"must have integer bounds, but got {quoted(given)}", *keys)
         bounds = tuple(int(value) for value in bounds)
     if not all(map(math.isfinite, bounds)) or not bounds[0] < bounds[1] or min(bounds[2:], default=1) <= 0:
-        raise ConfigError(f"`low < high` must hold, and quantum > 0, but got {given!r}", *keys)
+        raise ConfigError(f"`low < high` must hold, and quantum > 0, but got {quoted(given)}", *keys)
     if kind.startswith("q") and any(abs(bound / bounds[2] - round(bound / bounds[2])) > 1e-9 for bound in bounds[:2]):
-        raise ConfigError(f"bounds must be multiples of the quantum, but got {given!r}", *keys)
+        raise ConfigError(f"bounds must be multiples of the quantum, but got {quoted(given)}", *keys)
     if "log" in kind and bounds[0] <= 0:
-        raise ConfigError(f"`low > 0` must hold on a logarithmic scale, but got {given!r}", *keys)
+        raise ConfigError(f"`low > 0` must hold on a logarithmic scale, but got {quoted(given)}", *keys)
     return Dimension(path, kind, bounds)
 
 
@@ -136,6 +137,9 @@ def axes(dims: list[Dimension]) -> list[list[SweepPoint]]:
 
 def grid(dims: list[Dimension], samples: int, rng: np.random.Generator) -> list[SweepPoint]:
     """All combinations of what is to be gone through; with each, `samples` draws of everything else."""
+    count = samples * math.prod(map(len, axes(dims)))
+    if count > MOST_POINTS:
+        raise ConfigError(f"a sweep has {MOST_POINTS} points at most, but got {count}; use fewer samples or values")
     points = []
     for _ in range(samples):
         for parts in itertools.product(*axes(dims)):

@@ -155,7 +155,7 @@ def together(sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: Ex
 def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Generator[Record]:
     """The records of a run, from where it was left; nothing of one that has ended is computed again."""
     require_same_run(folder, config)
-    known = folder.records()
+    known = folder.proven_records()
     if known and "status" in known[-1]:
         yield from known
         return
@@ -212,6 +212,6 @@ def adopt(sweep: SweepPlan, folder: TrialFolder, given: tune.Checkpoint) -> None
             new = RunFolder(folder.path / f".{own.path.name}.new")  # put in place when it is whole
             shutil.rmtree(new.path, ignore_errors=True)
             shutil.copytree(Path(directory) / own.path.name, new.path)
-            new.describe(sweep.config(folder.point, seed).resolved())
+            new.adopt(sweep.config(folder.point, seed).resolved())
             shutil.rmtree(own.path, ignore_errors=True)
             new.path.replace(own.path)

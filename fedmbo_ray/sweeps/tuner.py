@@ -14,6 +14,7 @@ from ray.tune import Callback
 from rich.console import Console
 
 from fedmbo_ray.core.process_state import environment_with
+from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.runs.driver import in_cluster, start_ray
 from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.sweeps.folder import SweepFolder
@@ -61,8 +62,8 @@ def workspace_of(sweep: SweepPlan, folder: SweepFolder) -> Iterator[str]:
 
     What trials hand to each other must be where all see it: in a cluster, on the storage that the sweep is on.
     """
-    place = folder.path if sweep.tune.scheduler.copies and in_cluster() else None
-    path = tempfile.mkdtemp(prefix="fedmbo-tune-", dir=place)
+    shared = sweep.tune.scheduler.copies and in_cluster()
+    path = tempfile.mkdtemp(prefix="fedmbo-tune-", dir=folder.path) if shared else str(scratch_folder())
     try:
         yield path
     finally:

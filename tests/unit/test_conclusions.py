@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmbo_ray.analysis.conclusions import conclude
+from fedmbo_ray.analysis.claims import Claim, Table
+from fedmbo_ray.analysis.conclusions import Conclusion, conclude
 from fedmbo_ray.analysis.figures import heterogeneity, pairs
 from fedmbo_ray.analysis.figures.variance import bias_p, smallest_of
 from fedmbo_ray.analysis.learning import Curves, common, orderings
 from fedmbo_ray.analysis.mlflow_reader import RecordedRun, RecordedStudy, RecordedTrial
+from fedmbo_ray.analysis.page import page
 
 
 def curves(label: str, *rows: list[float], xs: tuple[float, ...] = (0.0, 10.0, 30.0)) -> Curves:
@@ -86,3 +88,12 @@ def test_a_bias_that_can_not_be_told_is_not_taken_for_none() -> None:
     assert np.isnan(bias_p(RecordedTrial(run("t"), [run("a"), run("b")]), [1.0]))  # neither has the figure
     assert np.isnan(smallest_of([0.5, np.nan]))
     assert smallest_of([0.2, 0.9]) == 0.4
+
+
+def test_what_comes_from_mlflow_is_text_on_the_page(tmp_path: Path) -> None:
+    bad = "<b id=x>"
+    claim = Claim(bad, bad, bad, bad)  # type: ignore[arg-type]
+    made = Conclusion(bad, bad, 1, bad, bad, bad, bad, bad, {bad: 1}, [claim], {}, [Table([bad], [[bad]])])
+    shown = page([made], tmp_path)
+    assert bad not in shown
+    assert shown.count("&lt;b id=x&gt;") > 12

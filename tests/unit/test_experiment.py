@@ -9,8 +9,9 @@ from tasks import ALGORITHM, tiny_config
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.methods.algorithms.double_loop import DoubleLoop
 from fedmbo_ray.runs import loop as experiment
+from fedmbo_ray.runs.checkpoint import Checkpoint
 from fedmbo_ray.runs.evaluation import Evaluation
-from fedmbo_ray.runs.folder import Checkpoint, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import run
 from fedmbo_ray.runs.state import diverged
 
@@ -128,7 +129,7 @@ def test_a_full_disk_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        folder.save(Checkpoint({}, {"round": 99}, {}), keep=1)
+        folder.save(Checkpoint({}, {"round": 99}, {}, {}), keep=1)
     assert folder.saved_round() == saved
     assert not list(folder.checkpoints.glob(".*"))
 

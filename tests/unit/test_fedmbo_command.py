@@ -134,7 +134,7 @@ def test_commands_put_signal_handlers_back(capsys: pytest.CaptureFixture[str]) -
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError("a signal must interrupt the work")
 
-    assert guarded(work, lambda: "; go on") == 130
+    assert guarded(work, lambda: "; go on") == 143
     assert capsys.readouterr().err == "interrupted; go on\n"
     assert {number: signal.getsignal(number) for number in before} == before
 

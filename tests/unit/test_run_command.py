@@ -37,7 +37,7 @@ def test_a_damaged_checkpoint_is_passed_over(reference: dict, tmp_path: Path) ->
     newest.write_bytes(content)
     (out / "checkpoints" / "mine.npz").write_text("not a checkpoint")
     code, text, err = run("--out", str(out), "--resume", "--json")
-    assert "passing over the damaged checkpoint" in err
+    assert f"passing over the checkpoint {newest}, which is damaged" in err
     assert code == 0
     assert bits(json.loads(text)) == bits(reference)
 
