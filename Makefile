@@ -4,15 +4,20 @@
 # make test         set up, lint, type-check, and test every part once: at most 8 minutes on two cores
 # make test-all     all tests, and how much of the code they run: at most 30 minutes on two cores
 # make cluster-test a cluster of several hosts within this machine: up, a sweep, a lost host, down (needs root)
+# make chaos        faults of every kind at random moments: MINUTES=10 SEED=1 (power cuts need root)
 # make bench        rounds per second, next to loops written by hand and to other frameworks
+# make fuzz         thousands of configs with mistakes: COUNT=20000 SEED=1; each must be refused in one line, or run
 # They need Python 3.11 or newer and nothing else; everything is installed into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
 PORT ?= 5000
+MINUTES ?= 10
+COUNT ?= 20000
+SEED ?= 1
 
-.PHONY: quickstart report ui lint test test-all cluster-test bench clean
+.PHONY: quickstart report ui lint test test-all cluster-test chaos fuzz bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -46,10 +51,17 @@ test-all: lint
 cluster-test: .venv/ready
 	$(BIN)/python -m pytest -n 0 -rs tests/slow/test_cluster.py tests/unit/test_cluster_files.py tests/slow/test_nodes.py
 
+chaos: .venv/ready
+	$(BIN)/python tests/chaos --minutes $(MINUTES) --seed $(SEED)
+
 # Speed as ratios in one run; other frameworks get environments of their own in .bench. Takes about ten minutes.
 bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
+
+# A thousand a minute and more; a failure is printed with the command that repeats it.
+fuzz: .venv/ready
+	$(BIN)/python tests/fuzz --count $(COUNT) --seed $(SEED)
 
 clean:
 	rm -rf .venv .bench

@@ -1,0 +1,162 @@
+"""Runs that suffer, and whether they come to the right end all the same."""
+
+import json
+import os
+import re
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+from forked import Forked, Forks
+
+HERE = Path(__file__).parent
+MARK = "FEDMBO_CHAOS"
+WORDS = ("rounds=40", "record.every=5", "record.checkpoint_every=7", "clients.num_clients=20", "clients.block_size=5")
+ROUNDS = list(range(0, 41, 5))
+RAY = ("clients.backend=ray", "clients.actors=2", "clients.cpus_per_actor=0.5")
+
+
+class Wrong(AssertionError):
+    """What a campaign is looking for."""
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def refused(self) -> bool:
+        """Whether it ended with one line that says why."""
+        errors = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        return self.code in (1, 2) and len(errors) == 1 and "Traceback" not in self.err and len(errors[0]) < 2000
+
+
+class Suffering:
+    """Commands of one scenario, in a folder of its own; `mark` is in the environment of all their processes."""
+
+    def __init__(self, forks: Forks, folder: Path, rng: np.random.Generator) -> None:
+        self.forks, self.folder, self.rng = forks, folder, rng
+        self.mark = uuid.uuid4().hex
+        self.out = folder / "run"
+
+    def start(self, *words: str, command: str = "run", fault: dict[str, Any] | None = None) -> Forked:
+        environment = {**os.environ, MARK: self.mark, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ['PYTHONPATH']}"}
+        environment |= {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder}/mlflow.db", "TMPDIR": str(self.folder)}
+        program = "from hooks import begin; begin()"
+        return self.forks.start("-c", program, json.dumps(fault), command, *words, cwd=self.folder, env=environment)
+
+    def run(self, *words: str, command: str = "run", fault: dict[str, Any] | None = None) -> Ended:
+        return Ended(*self.start(*words, command=command, fault=fault).finish())
+
+    def begin(self, *words: str, fault: dict[str, Any] | None = None) -> Forked:
+        """A new run in the scenario's folder."""
+        return self.start(*WORDS, *words, "--out", str(self.out), fault=fault)
+
+    def resume(self) -> Ended:
+        return self.run("--out", str(self.out), "--resume", "--json", "clients.backend=in_process")
+
+    def wait_for_records(self, process: Forked, count: int) -> None:
+        deadline = time.monotonic() + 120
+        while process.poll() is None and lines(self.out / "records.jsonl") < count:
+            if time.monotonic() > deadline:
+                raise Wrong(f"no {count} records after two minutes: {process.said()}")
+            time.sleep(0.01)
+
+    def processes(self) -> list[psutil.Process]:
+        """All that still runs of this scenario."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def of_kind(self, pattern: str) -> list[psutil.Process]:
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if re.search(pattern, " ".join(process.cmdline())):
+                    found.append(process)
+        return found
+
+    def nothing_left(self) -> None:
+        """Raise Wrong if a process, or a half-written file, has stayed behind."""
+        deadline = time.monotonic() + 20
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        names = [" ".join(process.cmdline())[:80] for process in left]
+        for process in left:
+            process.kill()
+        if names:
+            raise Wrong(f"processes left behind: {names}")
+        files = list(self.folder.rglob(".*.new"))
+        if files:
+            raise Wrong(f"files left behind: {files}")
+
+
+def lines(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.read_bytes().count(b"\n")
+    return 0
+
+
+@cache
+def reference(words: tuple[str, ...] = WORDS) -> tuple[str, str]:
+    """The digests of x and y where nothing happens."""
+    from fedmbo_ray.api.experiment import run_experiment
+
+    last = run_experiment(None, *words, progress=False).last
+    return last["x_sha256"], last["y_sha256"]
+
+
+def right(ended: Ended, folder: Path) -> None:
+    """Raise Wrong unless a run has come to the right end, with all its records."""
+    if ended.code != 0:
+        raise Wrong(f"exit code {ended.code}: {ended.err[-2000:]}")
+    last = json.loads(ended.out.splitlines()[-1])
+    if (last["x_sha256"], last["y_sha256"]) != reference():
+        raise Wrong("finished with other bits")
+    rounds = [json.loads(line)["round"] for line in (folder / "records.jsonl").read_text().splitlines()]
+    if rounds != ROUNDS:
+        raise Wrong(f"records of the rounds {rounds}")
+
+
+def right_or_refused(ended: Ended, folder: Path) -> str:
+    if ended.refused:
+        return "refused"
+    right(ended, folder)
+    return "right"
+
+
+def said_how_to_go_on(ended: Ended, number: int, out: Path) -> None:
+    """Raise Wrong unless an interrupted command says so in its last line, with the exit code of its signal."""
+    if ended.code != 128 + number or "Traceback" in ended.err:
+        raise Wrong(f"exit code {ended.code} after signal {number}: {ended.err[-2000:]}")
+    if (out / "records.jsonl").exists() and f"continue: fedmbo run --out {out} --resume" not in ended.err:
+        raise Wrong(f"no hint: {ended.err[-500:]}")
+
+
+def flipped(data: bytes, rng: np.random.Generator) -> bytes:
+    changed = bytearray(data)
+    if changed:
+        changed[int(rng.integers(len(changed)))] ^= 1 << int(rng.integers(8))
+    return bytes(changed)
+
+
+def after_kill(suffering: Suffering, count: int) -> None:
+    """A run in the scenario's folder, killed after that many records."""
+    process = suffering.begin(fault={"at": "record", "count": count, "do": "SIGKILL", "after": True})
+    code = process.wait()
+    if code != -signal.SIGKILL:
+        raise Wrong(f"not killed, but {code}: {process.said()}")
+
+
+Check = Callable[[Suffering], str]
