@@ -27,7 +27,7 @@ pytestmark = [
 RAY = Path(sys.prefix) / "bin" / "ray"
 ENTER = ". ~/fedmbo/cluster/environment.sh; "
 SWEEP = """
-rounds: 200
+rounds: 300
 problem: {name: hyper_representation, backbone: {name: mlp, width: 64}, regularization: 0.001}
 data: {name: digits, partition: {name: by_digits, digits: 2}, validation: 0.2}
 clients: {num_clients: 50, cohort_size: 10, backend: ray, actors: 1}
@@ -166,11 +166,14 @@ def run_and_kill(cluster: Cluster, victim: Host) -> str:
     waiting, held = list(cluster.hosts.machines), []
 
     def all_are_held() -> bool:
-        """Each host stops at its first checkpoint, so that all can be seen at once, on a machine of any speed."""
+        """Each host stops at a trial's first checkpoint, so that all can be seen at once, on a machine of any speed."""
         for host in [host for host in waiting if has_saved(cluster, host)]:
-            waiting.remove(host)
-            held.append(host)
             signal_trial(host, "STOP")
+            if host.address in where(cluster)["actors"]:
+                waiting.remove(host)
+                held.append(host)
+            else:  # the trial came to its end in the meantime: the next one
+                signal_trial(host, "CONT")
         return not waiting
 
     wait_for("checkpoint on every host", all_are_held, 300)
@@ -185,9 +188,11 @@ def run_and_kill(cluster: Cluster, victim: Host) -> str:
 
 
 def has_saved(cluster: Cluster, host: Host) -> bool:
-    """Whether the head has a checkpoint of a trial on this host."""
+    """Whether the head has a checkpoint of a trial on this host that has not ended."""
     here = f"grep -l {host.name}/ ~/fedmbo-work/sweeps/a/trials/*/system.jsonl | xargs -r -n 1 dirname"
-    return bool(cluster.on_head(f"for trial in $({here}); do ls $trial/seed_000/checkpoints/*.npz; done 2> /dev/null"))
+    seed = "$trial/seed_000"
+    saved = f"grep -q status {seed}/records.jsonl || ls {seed}/checkpoints/*.npz"
+    return bool(cluster.on_head(f"for trial in $({here}); do {saved}; done 2> /dev/null"))
 
 
 def signal_trial(host: Host, name: str) -> None:
