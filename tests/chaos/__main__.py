@@ -8,6 +8,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,10 +17,12 @@ os.environ["PYTHONPATH"] = str(ROOT)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from faults import KINDS, SLOW  # noqa: E402
 from forked import Forks  # noqa: E402
+from kinds import KINDS, SLOW  # noqa: E402
 from suffering import Suffering, Wrong  # noqa: E402
 
+for module in ("of_runs", "of_ray", "of_sweeps"):
+    import_module(module)
 torch.set_num_threads(1)
 
 

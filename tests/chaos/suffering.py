@@ -129,6 +129,13 @@ def right(ended: Ended, folder: Path) -> None:
         raise Wrong(f"records of the rounds {rounds}")
 
 
+def carried_on(s: Suffering) -> str:
+    """Continue, or begin anew where nothing was kept yet."""
+    ended = s.resume() if (s.out / "config.yaml").exists() else Ended(*s.begin("--json").finish())
+    right(ended, s.out)
+    return "right"
+
+
 def right_or_refused(ended: Ended, folder: Path) -> str:
     if ended.refused:
         return "refused"

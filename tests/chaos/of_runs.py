@@ -1,44 +1,27 @@
-"""Every kind of fault: what happens, when, and what must come of it. Each returns `right` or `refused`."""
+"""Faults of a run in one process: what happens, when, and what must come of it."""
 
-import json
-import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import time
-from collections.abc import Callable
 
 import numpy as np
+from kinds import KINDS, kind
 from suffering import (
-    RAY,
-    ROUNDS,
     WORDS,
     Check,
     Ended,
     Suffering,
     Wrong,
     after_kill,
+    carried_on,
     flipped,
-    lines,
-    reference,
     right,
     right_or_refused,
     said_how_to_go_on,
 )
 
 from fedmbo_ray.runs.arrays import npz
-
-KINDS: dict[str, Check] = {}
-SLOW = ("ray ", "sweep ")  # kinds of twenty seconds and more
-
-
-def kind(name: str) -> Callable[[Check], Check]:
-    def register(check: Check) -> Check:
-        KINDS[name] = check
-        return check
-
-    return register
 
 
 def killed_at(place: str, most: int, after: bool) -> Check:
@@ -50,13 +33,6 @@ def killed_at(place: str, most: int, after: bool) -> Check:
         return carried_on(s)
 
     return check
-
-
-def carried_on(s: Suffering) -> str:
-    """Continue, or begin anew where nothing was kept yet."""
-    ended = s.resume() if (s.out / "config.yaml").exists() else Ended(*s.begin("--json").finish())
-    right(ended, s.out)
-    return "right"
 
 
 for place, most in {"fsync": 14, "rename": 10, "remove": 4, "record": 9, "checkpoint": 6, "round": 40}.items():
@@ -212,120 +188,3 @@ def power_cut(s: Suffering) -> str:
 
 def shell(*words: object) -> None:
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
-
-
-def ray_process_killed(pattern: str, number: signal.Signals, expected: tuple[str, ...]) -> Check:
-    def check(s: Suffering) -> str:
-        process = s.begin("--json", *RAY)
-        s.wait_for_records(process, int(s.rng.integers(2, 8)))
-        victims = s.of_kind(pattern)
-        if victims:
-            victims[int(s.rng.integers(len(victims)))].send_signal(number)
-        if number == signal.SIGSTOP:
-            time.sleep(2)
-            for victim in victims:
-                victim.send_signal(signal.SIGCONT)
-        found = right_or_refused(Ended(*process.finish()), s.out)
-        if found not in expected:
-            raise Wrong(f"{found}, but {' or '.join(expected)} was expected")
-        s.nothing_left()
-        carried_on(s)
-        return found
-
-    return check
-
-
-for pattern, expected in {
-    "ClientActor": ("right",),
-    "ray::Driver": ("right",),
-    "raylet/raylet": ("right", "refused"),
-    "gcs_server": ("right", "refused"),
-}.items():
-    KINDS[f"ray SIGKILL of {pattern}"] = ray_process_killed(pattern, signal.SIGKILL, expected)
-KINDS["ray SIGSTOP of ClientActor"] = ray_process_killed("ClientActor", signal.SIGSTOP, ("right",))
-
-
-def ray_interrupted(number: signal.Signals, times: int = 1) -> Check:
-    def check(s: Suffering) -> str:
-        process = s.begin(*RAY)
-        s.wait_for_records(process, int(s.rng.integers(1, 8)))
-        for _ in range(times):
-            process.send_signal(number)
-            time.sleep(0.01)
-        ended = Ended(*process.finish())
-        if ended.code != 0:
-            said_how_to_go_on(ended, number, s.out)
-        s.nothing_left()
-        return carried_on(s)
-
-    return check
-
-
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    KINDS[f"ray {number.name}"] = ray_interrupted(number)
-KINDS["ray SIGINT five times"] = ray_interrupted(signal.SIGINT, 5)
-
-
-@kind("ray SIGKILL of all")
-def ray_all(s: Suffering) -> str:
-    process = s.begin(*RAY)
-    s.wait_for_records(process, int(s.rng.integers(1, 8)))
-    for victim in [*s.processes()]:
-        os.kill(victim.pid, signal.SIGKILL)
-    process.wait()
-    return carried_on(s)
-
-
-SWEEP = (
-    *WORDS,
-    "algorithm.step_size={grid: [0.03, 0.05]}",
-    "algorithm.lower.step_size=0.5",
-    "tune.scheduler=fifo",
-    "--out",
-)
-METRICS = "select run_uuid, count(*), count(distinct step) from metrics where key = 'upper_loss' group by 1"
-
-
-def sweep_killed(number: signal.Signals) -> Check:
-    """A sweep that dies and is continued has the records of one that does not, in its folder and in MLflow."""
-
-    def check(s: Suffering) -> str:
-        place = s.folder / "sweep"
-        process = s.start(*SWEEP, str(place), command="tune")
-        records, deadline = place / "trials/00000/seed_000/records.jsonl", time.monotonic() + 120
-        wanted = int(s.rng.integers(1, 8))
-        while process.poll() is None and lines(records) < wanted and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(number)
-        code = process.wait()
-        if number == signal.SIGKILL:
-            s.nothing_left()
-        elif code not in (0, 128 + number):
-            raise Wrong(f"exit code {code}: {process.said()[1][-1000:]}")
-        ended = s.run(*SWEEP, str(place), "--resume", command="tune")
-        if ended.code != 0:
-            raise Wrong(f"exit code {ended.code}: {ended.err[-2000:]}")
-        return sweep_right(s)
-
-    return check
-
-
-def sweep_right(s: Suffering) -> str:
-    """Two trials with the right bits at the second point, all their records once, in the folder and in MLflow."""
-    for name in ("00000", "00001"):
-        rows = (s.folder / f"sweep/trials/{name}/seed_000/records.jsonl").read_text().splitlines()
-        if [json.loads(row)["round"] for row in rows] != ROUNDS:
-            raise Wrong(f"trial {name} has the records {rows}")
-    last = json.loads(rows[-1])
-    if (last["x_sha256"], last["y_sha256"]) != reference():
-        raise Wrong("a trial finished with other bits")
-    with sqlite3.connect(s.folder / "mlflow.db") as store:
-        (runs,) = store.execute("select count(*) from runs").fetchone()
-        points = store.execute(METRICS).fetchall()
-    if runs != 3 or [point[1:] for point in points] != [(9, 9)] * len(points) or len(points) < 2:
-        raise Wrong(f"MLflow has {runs} runs with {points}")
-    return "right"
-
-
-for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-    KINDS[f"sweep {number.name}"] = sweep_killed(number)
