@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedmbo_ray.data.dataset import Dataset as Dataset
     from fedmbo_ray.federation.clients import Clients as Clients
     from fedmbo_ray.federation.cohort import Cohort as Cohort
+    from fedmbo_ray.federation.relay import Leg as Leg
     from fedmbo_ray.federation.rounds import Round as Round
     from fedmbo_ray.methods.base import Averaging as Averaging
     from fedmbo_ray.methods.base import Keeping as Keeping
@@ -89,6 +90,7 @@ _ROOMS = {
     "TwoLosses": "problems.two_losses",
     "Clients": "federation.clients",
     "Cohort": "federation.cohort",
+    "Leg": "federation.relay",
     "Round": "federation.rounds",
     "Averaging": "methods.base",
     "Keeping": "methods.base",

@@ -3,21 +3,20 @@
 import torch
 from torch import Tensor
 
-from fedmbo_ray.data.batches import ClientData
 from fedmbo_ray.federation.execution import Block, Job, Seconds, run_block
 from fedmbo_ray.federation.reduction import Part
-from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.base import Task
 
 
 class InProcess:
     description = "in_process"
     away = Seconds()
 
-    def __init__(self, problem: Problem, data: ClientData) -> None:
-        self.problem, self.data = problem, data
+    def __init__(self, task: Task) -> None:
+        self.task = task
 
     def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         cpu = torch.device("cpu")
-        return job.whole((run_block(self.problem, self.data, job, block, cpu) for block in blocks), len(blocks))
+        return job.whole((run_block(self.task, job, block, cpu) for block in blocks), len(blocks))
 
     def close(self) -> None: ...

@@ -15,11 +15,9 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
-from fedmbo_ray.data.batches import ClientData
-from fedmbo_ray.federation.execution import Block, Job, Seconds, run_block, run_together
+from fedmbo_ray.federation.execution import Block, Job, Seconds, joinable, run_block, run_together
 from fedmbo_ray.federation.reduction import Part
-from fedmbo_ray.problems.base import Problem, Task, capabilities
-from fedmbo_ray.problems.oracles import Gradient
+from fedmbo_ray.problems.base import Task, capabilities
 
 CPU = torch.device("cpu")
 T = TypeVar("T")
@@ -36,21 +34,21 @@ class PendingJob(NamedTuple):
     def kind(self) -> Hashable:
         """Equal for jobs that can be done in one call."""
         job, each = self.job, len(self.blocks[0].each)
-        return id(self.backend.problem), id(job.kernel), job.draw, job.summed, len(job.shared), each
+        return id(self.backend.task.problem), job.kernel, job.draw, job.summed, len(job.shared), each
 
 
 class Lockstep:
-    """The backend of one run; those with equal tasks have the same problem and data."""
+    """The backend of one run; those with equal tasks have the same one."""
 
     description = "in_process"
 
-    def __init__(self, problem: Problem, data: ClientData) -> None:
-        self.problem, self.data, self.away = problem, data, Seconds()
+    def __init__(self, task: Task) -> None:
+        self.task, self.away = task, Seconds()
 
     def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         hub = getcurrent().parent
-        if hub is None or not isinstance(job.kernel, Gradient) or not capabilities(self.problem).stacks_all:
-            return job.whole((run_block(self.problem, self.data, job, block, CPU) for block in blocks), len(blocks))
+        if hub is None or not joinable(self.task.problem, job):
+            return job.whole((run_block(self.task, job, block, CPU) for block in blocks), len(blocks))
         left = Seconds.now()
         part, own = hub.switch(PendingJob(self, job, blocks))
         self.away = self.away.plus(Seconds.now().minus(left).minus(own))
@@ -60,7 +58,7 @@ class Lockstep:
         """What each run waits for, and its share of the seconds, by its blocks."""
         began = Seconds.now()
         calls = [(job, block) for _, job, blocks in pending for block in blocks]
-        results = iter(run_together(self.problem, self.data, calls, CPU))
+        results = iter(run_together(self.task, calls, CPU))
         parts = [job.whole(islice(results, len(blocks)), len(blocks)) for _, job, blocks in pending]
         spent = Seconds.now().minus(began)
         shares = [Seconds().plus(spent, len(each.blocks) / len(calls)) for each in pending]
@@ -70,7 +68,7 @@ class Lockstep:
 
 
 class SharedBackends:
-    """Makes backends; those of equal tasks share a problem and its data."""
+    """Makes backends; those of equal tasks share one."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
@@ -79,7 +77,7 @@ class SharedBackends:
         stacks = capabilities(task.problem).stacks_all
         known = next((each for each in self.tasks if stacks and each.problem == task.problem), task)
         self.tasks.append(known)
-        return Lockstep(known.problem, known.data)
+        return Lockstep(known)
 
 
 def advance(runs: list[Iterator[T]]) -> list[T | None]:

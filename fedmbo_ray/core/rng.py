@@ -9,7 +9,6 @@ import hashlib
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 Seeds = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -72,4 +71,6 @@ def uniforms(seeds: Seeds, count: int) -> Floats:
 
 def normals(seeds: Seeds, count: int) -> Floats:
     """`count` standard normal numbers from each seed."""
+    from scipy.special import ndtri  # takes a tenth of a second to import, and few problems need it
+
     return ndtri(uniforms(seeds, count))

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fedmbo_ray.data.batches import ClientIds
-from fedmbo_ray.federation.execution import Draws, Job
+from fedmbo_ray.federation.draws import Draws
+from fedmbo_ray.federation.execution import Job
 from fedmbo_ray.problems.oracles import Tensors
 
 RowTensors = Tensor | Sequence[Tensor]

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 
 from fedmbo_ray.core.errors import RunFailed
-from fedmbo_ray.core.rng import draw_seeds
+from fedmbo_ray.core.rng import Seeds, draw_seeds
 from fedmbo_ray.data.batches import ClientData, ClientIds
-from fedmbo_ray.federation.arguments import RowTensors, as_rows, job_of, remembered, unwrapped
+from fedmbo_ray.federation.arguments import RowTensors, as_rows, as_tensor, job_of, remembered, unwrapped
 from fedmbo_ray.federation.availability import AlwaysAvailable, Availability
 from fedmbo_ray.federation.cohort import Cohort
-from fedmbo_ray.federation.execution import Backend, Block, Draws, Job
+from fedmbo_ray.federation.draws import Draws, samples_drawn
+from fedmbo_ray.federation.execution import Backend, Block, Job
 from fedmbo_ray.federation.meter import Meter
+from fedmbo_ray.federation.relay import Leg, Relay, Route, Steps
 from fedmbo_ray.federation.rounds import Round
 from fedmbo_ray.federation.sent import Ledger
 from fedmbo_ray.problems.oracles import Tensors
@@ -205,30 +207,98 @@ class Clients:
         sums, memory = self._communicate(job_of(kernel, shared, draw, summed=True), cohort, each, own)
         return cast("R", unwrapped([total / len(cohort) for total in sums] + memory))
 
+    def relay(
+        self,
+        cohort: Cohort,
+        steps: Steps,
+        start: Leg,
+        step: Leg,
+        finish: Leg,
+        x: Tensor,
+        y: Tensor,
+        constants: tuple[Tensor | float, ...] = (),
+    ) -> Tensor:
+        """Let columns pass from client to client, a fresh one each time, and average what their last clients upload.
+
+        A column meets one client of the cohort, then as many others as it makes steps, then a last one. This takes
+        2 + max(steps) communications; a backend computes the whole way of a block of columns in one call.
+
+        Args:
+            cohort: the first clients, one for each column.
+            steps: the number of steps of each column.
+            start: what happens at a column's first client.
+            step: what happens at each client after it.
+            finish: what happens at a column's last client.
+            x: sent to every client.
+            y: sent to every client.
+            constants: numbers that the server needs to update columns; they are not sent.
+
+        Returns:
+            The mean over the columns of what their last clients upload. If clients that drop out are omitted
+            (`clients.availability`), their columns are lost.
+        """
+        route = Route(steps)
+        self._pass(route, np.arange(len(steps)), 0, cohort, start, (x, y))
+        for at in range(1, 1 + int(steps.max(initial=0))):
+            if len(columns := route.due(at)):
+                self._pass(route, columns, at, self.sample(len(columns)), step, (x, y), y.numel())
+        last = route.there
+        self._pass(route, last, 1 + steps[last], self.sample(len(last)), finish, (x, y), y.numel())
+        shared = tuple(map(as_tensor, (x, y, *constants)))
+        job = Job(Relay(start, step, finish, len(constants)), shared, (), summed=True)
+        parts = route.parts(len(self._cuts(len(route.there))))
+        blocks = [Block(clients, seeds, (torch.from_numpy(steps),)) for clients, seeds, steps in parts]
+        sums = self.federation.backend.run(job, blocks).sums
+        return cast("Tensor", unwrapped([total / len(route.there) for total in sums]))
+
+    def _pass(
+        self,
+        route: Route,
+        columns: Steps,
+        at: Steps | int,
+        cohort: Cohort,
+        leg: Leg,
+        shared: tuple[Tensor, Tensor],
+        column: int = 0,
+    ) -> None:
+        """One communication of a relay: columns of so many floats meet the clients of a cohort."""
+        route.meet(columns, at, cohort, self._asked(cohort))
+        floats_down = self._told(cohort, shared) + len(cohort) * column
+        self._count(cohort, leg.draw, floats_down, len(cohort) * leg.floats_up(*shared))
+
     def _communicate(
         self, job: Job, cohort: Cohort | ClientIds, each: RowTensors, own: RowTensors
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """The sums over all slots of what clients upload (if summed); its rows (if not) and the new memory."""
         cohort = cohort if isinstance(cohort, Cohort) else Cohort(cohort)
         each, own = as_rows(each), as_rows(own)
-        job, federation = job._replace(own=len(own)), self.federation
-        again = self.ledger.ask(cohort)
+        seeds, rows = self._asked(cohort), (*each, *(memory[cohort.ids] for memory in own))
+        blocks = [
+            Block(cohort.ids[cut], seeds[cut], tuple([part[cut] for part in rows])) for cut in self._cuts(len(cohort))
+        ]
+        sums, by_block = self.federation.backend.run(job._replace(own=len(own)), blocks)[2:]
+        stacked = [torch.cat(parts) for parts in zip(*by_block, strict=True)]
+        uploaded = len(stacked) - len(own)
+        floats_up = len(cohort) * sum([out.numel() for out in sums]) + sum([out.numel() for out in stacked[:uploaded]])
+        floats_down = self._told(cohort, job.shared) + sum([part.numel() for part in each])
+        self._count(cohort, job.draw, floats_down, floats_up)
+        kept = zip(own, stacked[uploaded:], strict=True)
+        return sums, stacked[:uploaded] + [remembered(memory, cohort.ids, new) for memory, new in kept]
+
+    def _asked(self, cohort: Cohort) -> Seeds:
+        """The seeds of a cohort that is asked now."""
+        federation, again = self.federation, self.ledger.ask(cohort)
         if again:  # the wait for the first answer was counted when the cohort was sampled
             federation.meter.waited += federation.availability.wait(self.rng, again)
-        result = federation.backend.run(job, self._blocks(cohort, each, own))
-        floats_down = sum([self.ledger.tell(cohort, part) * part.numel() for part in job.shared])
-        floats_down += sum([rows.numel() for rows in each])
-        federation.meter.count(federation.data, job, cohort.ids, floats_down, result)
-        stacked = [torch.cat(parts) for parts in zip(*result.rows, strict=True)]
-        uploaded = len(stacked) - len(own)
-        kept = zip(own, stacked[uploaded:], strict=True)
-        return result.sums, stacked[:uploaded] + [remembered(memory, cohort.ids, new) for memory, new in kept]
+        return draw_seeds(self.rng, len(cohort))
 
-    def _blocks(self, cohort: Cohort, each: tuple[Tensor, ...], own: tuple[Tensor, ...]) -> list[Block]:
-        """The slots of a communication, cut into blocks, with their seeds and rows."""
-        ids, seeds = cohort.ids, draw_seeds(self.rng, len(cohort))
-        rows = (*each, *(memory[ids] for memory in own))
-        return [Block(ids[cut], seeds[cut], tuple([part[cut] for part in rows])) for cut in self._cuts(len(ids))]
+    def _told(self, cohort: Cohort, shared: tuple[Tensor, ...]) -> int:
+        """How many floats are sent to a cohort so that all its clients know the shared tensors."""
+        return sum([self.ledger.tell(cohort, part) * part.numel() for part in shared])
+
+    def _count(self, cohort: Cohort, draw: Draws, floats_down: int, floats_up: int) -> None:
+        federation = self.federation
+        federation.meter.count(samples_drawn(federation.data, draw, cohort.ids), floats_down, floats_up)
 
     def _cuts(self, size: int) -> list[slice]:
         """Blocks of nearly equal size, at most `block_size` slots; a small cohort has as many blocks as one of n."""

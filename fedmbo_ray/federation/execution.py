@@ -10,20 +10,22 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedmbo_ray.core.compat import writes
-from fedmbo_ray.core.rng import Seeds, fold
-from fedmbo_ray.data.batches import ClientData, ClientIds, Draw, Integers, Trait
+from fedmbo_ray.core.rng import Seeds
+from fedmbo_ray.data.batches import ClientIds
+from fedmbo_ray.federation.columns import RelayCall, run_relays
+from fedmbo_ray.federation.draws import Draws, PartOfTest, batch_of_each, cut, draw_batches
 from fedmbo_ray.federation.reduction import A, Joined, Part
-from fedmbo_ray.problems.base import Problem, capabilities, is_layered
+from fedmbo_ray.federation.relay import Relay
+from fedmbo_ray.problems.base import Problem, Task, capabilities, is_layered
+from fedmbo_ray.problems.figures import part_of
 from fedmbo_ray.problems.head_derivatives import FeatureCache
 from fedmbo_ray.problems.oracles import Gradient, Tensors
-
-Draws = Draw | tuple[Draw | Integers | Trait, ...]
 
 
 class Job(NamedTuple):
     """What all blocks of one communication have in common."""
 
-    kernel: Callable[..., Tensors]  # of problem, batch, *shared, *each, *own: what is uploaded, then the new own rows
+    kernel: "Callable[..., Tensors] | BlockKernel | Relay"  # of problem, batch, *shared, *each, *own: uploads, own rows
     shared: tuple[Tensor, ...]
     draw: Draws
     summed: bool  # whether a block returns the sum over its slots of what they upload
@@ -41,12 +43,18 @@ class Job(NamedTuple):
         return found
 
 
-class Block(NamedTuple):
-    """Slots that one call computes."""
+class BlockKernel(NamedTuple):
+    """A kernel that computes all slots of a block in one call, and is not differentiated."""
 
-    clients: ClientIds
+    function: Callable[..., Tensors]  # of problem, batches, *shared, *each: a row for every slot, or sums over them
+
+
+class Block(NamedTuple):
+    """Slots that one call computes; of a relay, columns with all their clients."""
+
+    clients: ClientIds  # of a relay, row l has those after l steps
     seeds: Seeds
-    each: tuple[Tensor, ...]  # a row for every slot
+    each: tuple[Tensor, ...]  # a row for every slot; of a relay, the steps of each column
 
 
 class Seconds(NamedTuple):
@@ -82,20 +90,43 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def run_block(problem: Problem, data: ClientData, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
+def run_block(task: Task, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
     """What a block's clients compute: their batches, then the kernel on all of them at once."""
-    if isinstance(job.kernel, Gradient) and capabilities(problem).stacks_all:
-        return run_together(problem, data, [(job, block)], device)[0]
-    batches = draw_batches(data, job.draw, block, device)
+    problem, kernel = task.problem, job.kernel
+    if joinable(problem, job) or isinstance(kernel, Relay):
+        return run_together(task, [(job, block)], device)[0]
+    batches = _drawn(task, job.draw, block, device)
     shared = tuple(arg.to(device) for arg in job.shared)
     each = tuple(rows.to(device) for rows in block.each)
-    if isinstance(job.kernel, Gradient):
-        method = job.kernel.sum if job.summed else job.kernel.each
+    if isinstance(kernel, BlockKernel):
+        with torch.no_grad():
+            return _wrap(kernel.function(problem, batches, *shared, *each))
+    if isinstance(kernel, Gradient):
+        method = kernel.sum if job.summed else kernel.each
         return _wrap(method(problem, batches, shared, each))
+    return _mapped(problem, kernel, job, batches, shared, each)
+
+
+def _drawn(task: Task, draw: Draws, block: Block, device: torch.device) -> Any:
+    if isinstance(draw, PartOfTest):
+        assert task.test is not None
+        return part_of(task.test, int(block.clients[0]), device)
+    return draw_batches(task.data, draw, block.clients, block.seeds, device)
+
+
+def _mapped(
+    problem: Problem,
+    kernel: Callable[..., Tensors],
+    job: Job,
+    batches: Any,
+    shared: tuple[Tensor, ...],
+    each: tuple[Tensor, ...],
+) -> tuple[Tensor, ...]:
+    """A kernel for one client on all slots at once."""
     axes = (0, *(None for _ in shared), *(0 for _ in each))
     written = [writes(tensor) for tensor in (*shared, *each)]
     cached = FeatureCache(problem) if is_layered(problem) else problem
-    outputs = _wrap(vmap(lambda batch, *args: job.kernel(cached, batch, *args), axes)(batches, *shared, *each))
+    outputs = _wrap(vmap(lambda batch, *args: kernel(cached, batch, *args), axes)(batches, *shared, *each))
     if written != [writes(tensor) for tensor in (*shared, *each)]:
         raise ValueError("a kernel must not write to its arguments")
     uploaded = len(outputs) - job.own
@@ -104,17 +135,23 @@ def run_block(problem: Problem, data: ClientData, job: Job, block: Block, device
     return tuple(out.sum(0) if job.summed and i < uploaded else out for i, out in enumerate(outputs))
 
 
-def run_together(
-    problem: Problem, data: ClientData, calls: list[tuple[Job, Block]], device: torch.device
-) -> list[tuple[Tensor, ...]]:
-    """Blocks with the same gradient and draw, maybe of several runs, in one call; for problems that stack all.
+def joinable(problem: Problem, job: Job) -> bool:
+    """Whether blocks of several runs may be computed in one call."""
+    return capabilities(problem).stacks_all and isinstance(job.kernel, Gradient | Relay)
+
+
+def run_together(task: Task, calls: list[tuple[Job, Block]], device: torch.device) -> list[tuple[Tensor, ...]]:
+    """Blocks with the same kernel and draw, maybe of several runs, in one call; several only if they are `joinable`.
 
     Each result has the bits that it would have alone.
     """
-    (job, block), sizes = calls[0], [len(block.clients) for _, block in calls]
+    (job, block), sizes, problem = calls[0], [len(block.clients) for _, block in calls], task.problem
+    if isinstance(job.kernel, Relay):
+        relays = [RelayCall(job.shared, *block[:2], block.each[0].numpy()) for job, block in calls]
+        return run_relays(problem, task.data, job.kernel, relays, device)
     assert isinstance(job.kernel, Gradient)
     clients, seeds = (np.concatenate([block[i] for _, block in calls]) for i in (0, 1))
-    batches = draw_batches(data, job.draw, Block(clients, seeds, ()), device)
+    batches = draw_batches(task.data, job.draw, clients, seeds, device)
     shared = [torch.stack(parts).to(device) for parts in zip(*(job.shared for job, _ in calls), strict=True)]
     if job.summed and not block.each:  # one point for all slots of a block: their samples make one batch
         gradients = job.kernel.rows(problem, batch_of_each(batches, sizes), *shared)
@@ -124,32 +161,6 @@ def run_together(
     gradients = job.kernel.rows(problem, batches, *rows, *each)
     parts = [cut(part, sizes, Tensor.sum) if job.summed else part.split(sizes) for part in gradients]
     return list(zip(*parts, strict=True))
-
-
-def batch_of_each(batches: Any, sizes: list[int]) -> Any:
-    """The samples of so many slots each as the batch of one slot; of a tuple of batches, part by part."""
-    if type(batches) is tuple:
-        return tuple(batch_of_each(part, sizes) for part in batches)
-    return type(batches)(*(torch.stack(cut(field, sizes, Tensor.mean)) for field in batches))
-
-
-def cut(rows: Tensor, sizes: list[int], reduce: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
-    """Rows in groups of the given sizes, each reduced to one."""
-    if len(set(sizes)) == 1:
-        return list(reduce(rows.unflatten(0, (len(sizes), sizes[0])), 1))
-    return [reduce(part, 0) for part in rows.split(sizes)]
-
-
-def draw_batches(data: ClientData, draw: Draws, block: Block, device: torch.device) -> Any:
-    """One batch per slot; for several draws a tuple of batches that are independent of each other."""
-    if isinstance(draw, Draw):
-        return data.draw(block.clients, block.seeds, draw, device)
-    parts = []
-    for number, each in enumerate(draw):
-        clients, seeds = block.clients, fold(block.seeds, number)
-        drawn = data.draw(clients, seeds, each, device) if isinstance(each, Draw) else each.draw(clients, seeds, device)
-        parts.append(drawn)
-    return tuple(parts)
 
 
 def _wrap(outputs: Tensors) -> tuple[Tensor, ...]:

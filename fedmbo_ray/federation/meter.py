@@ -2,12 +2,6 @@
 
 from dataclasses import asdict, dataclass
 
-from torch import Tensor
-
-from fedmbo_ray.data.batches import ClientData, ClientIds, Draw
-from fedmbo_ray.federation.execution import Job
-from fedmbo_ray.federation.reduction import Part
-
 
 @dataclass
 class Meter:
@@ -24,16 +18,12 @@ class Meter:
     dropped: int = 0  # slots whose client did not answer
     waited: float = 0.0  # simulated seconds spent on the slowest client of each cohort
 
-    def count(self, data: ClientData, job: Job, clients: ClientIds, floats_down: int, result: Part[Tensor]) -> None:
-        """One communication, in which the slots of these clients together were sent `floats_down`."""
-        draws = job.draw if isinstance(job.draw, tuple) else (job.draw,)
-        rows = result.rows[0]
-        uploads = result.sums or [part[0] for part in rows[: len(rows) - job.own]]
-        per_slot = sum([out.numel() for out in uploads])
+    def count(self, samples: int, floats_down: int, floats_up: int) -> None:
+        """One communication."""
         self.communications += 1
-        self.samples += sum([data.samples(clients, draw) for draw in draws if isinstance(draw, Draw)])
+        self.samples += samples
         self.floats_down += floats_down
-        self.floats_up += len(clients) * per_slot
+        self.floats_up += floats_up
 
     def state(self) -> dict[str, float]:
         return asdict(self)

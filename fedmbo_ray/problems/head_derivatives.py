@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedmbo_ray.core.compat import pulled_back
 from fedmbo_ray.data.batches import Samples
 from fedmbo_ray.problems.base import HeadAt, Layered, capabilities
 
@@ -43,7 +44,7 @@ def gradient_in_x(terms: list[Term], x: Tensor) -> Tensor:
     if not pairs:
         return torch.zeros_like(x)
     parts, gradients = zip(*pairs, strict=True)
-    return torch.autograd.grad(parts, x, gradients)[0]
+    return pulled_back(parts, gradients, x)
 
 
 def gradient_in_y(terms: list[Term]) -> Tensor:
@@ -59,27 +60,42 @@ def gradient_in_v(terms: list[Term]) -> Tensor:
 View = Callable[[Tensor, Samples], Samples]  # what x makes of a batch
 
 
+Wholes = dict[int, tuple[Samples, slice]]  # by the id of a part of a batch: the batch, and where the part is
+
+
 class FeatureCache:
     """A problem with layers during one block, which does not compute again what x made of the last batch.
 
     Kernels ask twice for the same batch at the same x: for two points y, as SVRG does, or in every step on all data.
+    Asked for a part of a batch in `wholes`, it finds what x makes of the whole: one large product is faster than
+    several small ones.
     """
 
-    def __init__(self, problem: Layered) -> None:
-        self.problem, self.capabilities = problem, capabilities(problem)
-        self.last: tuple[View, Tensor, Samples, Samples] | None = None
+    def __init__(self, problem: Layered, wholes: Wholes | None = None) -> None:
+        self.problem, self.capabilities, self.wholes = problem, capabilities(problem), wholes or {}
+        self.most = max(1, len({id(whole) for whole, _ in self.wholes.values()}))
+        self.looks: list[tuple[View, Tensor, Samples, Samples]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
 
     def upper_sees(self, x: Tensor, batch: Samples) -> Samples:
-        return self._seen(self.problem.upper_sees, x, batch)
+        return self._part(self.problem.upper_sees, x, batch)
 
     def lower_sees(self, x: Tensor, batch: Samples) -> Samples:
-        return self._seen(self.problem.lower_sees, x, batch)
+        return self._part(self.problem.lower_sees, x, batch)
+
+    def _part(self, look: View, x: Tensor, batch: Samples) -> Samples:
+        if id(batch) not in self.wholes:
+            return self._seen(look, x, batch)
+        whole, where = self.wholes[id(batch)]
+        seen: Any = self._seen(look, x, whole)  # mypy does not know that samples are a NamedTuple
+        return seen._make(field[where] for field in seen)
 
     def _seen(self, look: View, x: Tensor, batch: Samples) -> Samples:
-        last = self.last
-        if last is None or last[0] != look or last[1] is not x or last[2] is not batch:
-            self.last = last = (look, x, batch, look(x, batch))
-        return last[3]
+        for known in self.looks:
+            if known[0] == look and known[1] is x and known[2] is batch:
+                return known[3]
+        seen = look(x, batch)
+        self.looks = [*self.looks, (look, x, batch, seen)][-self.most :]
+        return seen

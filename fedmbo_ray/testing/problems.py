@@ -13,6 +13,7 @@ from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.data.partitions import PARTITIONS, Partition
 from fedmbo_ray.problems import PROBLEMS, makes_own_data
+from fedmbo_ray.problems.figures import metrics_of
 from fedmbo_ray.runs.build import build_task, require_rows
 from fedmbo_ray.testing.small import AROUND, DIGITS, after, component, require, same_seed_same_bits, small_config
 
@@ -25,8 +26,8 @@ def check_problem(name: str, data: Mapping[str, object] = DIGITS, **parameters: 
         parameters: its parameters; those without a default get a typical value.
 
     Raises:
-        AssertionError: if its losses are random, a client's result depends on the others in its block, or a figure of
-            `metrics` is not finite.
+        AssertionError: if its losses are random, a client's result depends on the others in its block, or a figure
+            is not finite.
         ConfigError: if it has no second derivatives.
 
     Example:
@@ -40,9 +41,9 @@ def check_problem(name: str, data: Mapping[str, object] = DIGITS, **parameters: 
         close = torch.allclose(alone[key], together[key], rtol=1e-3, atol=1e-4)
         require(close, f"a client's result must not depend on the others in its block, but {key} does")
     task = build_task(config)
-    figures = task.problem.metrics(*task.problem.init(stream(0, "init")), task.test)
+    figures = metrics_of(task.problem, *task.problem.init(stream(0, "init")), task.test)
     for key, value in figures.items():
-        require(math.isfinite(value), f"metrics must give finite numbers, but gave {value!r} as {key}")
+        require(math.isfinite(value), f"figures must be finite, but {key} is {value!r}")
 
 
 def check_partition(name: str, **parameters: object) -> None:

@@ -66,7 +66,7 @@ def start(config: RunConfig) -> tuple[Federation, State]:
     """The clients in this process, and the state of round 0."""
     task = build_task(config)
     x, y = task.problem.init(stream(config.seed, "init"))
-    federation = build_federation(config, task, InProcess(task.problem, task.data))
+    federation = build_federation(config, task, InProcess(task))
     return federation, config.algorithm.init(x, y, task.data.num_clients)
 
 

@@ -18,7 +18,7 @@ def pool(cluster):
         key = (type(config.problem), config.clients.num_clients)
         if key not in made:
             task = build_task(config)
-            made[key] = tuple(RayActors(task.problem, task.data, actors, cpus=0.5) for actors in (1, 3))
+            made[key] = tuple(RayActors(task, actors, cpus=0.5) for actors in (1, 3))
         return made[key]
 
     yield get

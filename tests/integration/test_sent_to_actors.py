@@ -22,7 +22,7 @@ def test_meter_and_transport_agree_on_what_was_sent(cluster, monkeypatch) -> Non
         "send",
         lambda self, head, arrays: (sent.extend(each.size for each in arrays), send(self, head, arrays))[1],
     )
-    pool = RayActors(task.problem, task.data, actors=1, cpus=0.5)
+    pool = RayActors(task, actors=1, cpus=0.5)
     try:
         fed = federation(task, 4, backend=pool)
         clients = fed.clients(stream(0))

@@ -1,5 +1,6 @@
 """Small tasks, federations and sweeps for tests."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from fedmbo_ray.federation.clients import Federation
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.loop import run
-from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.folder import SweepFolder, numbered
 from fedmbo_ray.sweeps.ranking import finish
+from fedmbo_ray.sweeps.rungs import going_on, has_come_to
+from fedmbo_ray.sweeps.schedulers import NO_END
 from fedmbo_ray.sweeps.schema import SweepPlan
 
 DIGITS = {"name": "digits", "partition": {"name": "by_digits", "digits": 2}}
@@ -94,7 +97,7 @@ def tiny_task(problem: str) -> Task:
 
 def federation(task: Task, cohort_size: int, **changes: Any) -> Federation:
     """The task's clients in this process."""
-    backend = InProcess(task.problem, task.data)
+    backend = InProcess(task)
     defaults: dict[str, Any] = {"rounds": 100, "block_size": 64, "data": task.data, "assumes": "anything"}
     return Federation(**{"backend": backend, "cohort_size": cohort_size, **defaults, **changes})
 
@@ -106,12 +109,16 @@ def log_slope(sizes: list[int], values: list[float]) -> float:
 
 def reference(sweep: SweepPlan, path: Path) -> SweepFolder:
     """A sweep's folder as undisturbed trials leave it, made in this process and without Ray."""
-    folder = SweepFolder(path)
+    folder, points = SweepFolder(path), sweep.points() or []
     with folder.claimed(sweep.plain()):
-        for number, point in enumerate(sweep.points() or []):
-            trial = folder.trial(f"{number:05d}")
-            trial.begin(point)
-            for seed in range(sweep.tune.seeds):
-                assert list(run(sweep.config(point, seed), trial.run(seed)))
+        numbers, until = going_on(sweep, folder, points)
+        while numbers:
+            for number in numbers:
+                trial = folder.trial(numbered(number))
+                trial.begin(points[number])
+                for seed in range(sweep.tune.seeds):
+                    with closing(run(sweep.config(points[number], seed), trial.run(seed), resume=True)) as records:
+                        assert any(has_come_to(until or NO_END, record) for record in records)
+            numbers, until = going_on(sweep, folder, points)
     finish(sweep, folder)
     return folder

@@ -19,9 +19,9 @@ from fedmbo_ray.runs.loop import run
 from fedmbo_ray.runs.progress import RunProgress
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.progress import SweepProgress
+from fedmbo_ray.sweeps.schedulers import NO_END
 from fedmbo_ray.sweeps.schema import make_sweep
 from fedmbo_ray.sweeps.trial import report_of
-from fedmbo_ray.sweeps.tuner import NO_END
 
 RECORD = {"every": 4, "checkpoint_every": 3}
 

@@ -19,6 +19,7 @@ from fedmbo_ray.methods.lower import LOWER
 from fedmbo_ray.methods.outer import OUTER
 from fedmbo_ray.methods.schedules import SCHEDULES
 from fedmbo_ray.problems import PROBLEMS
+from fedmbo_ray.problems.figures import metrics_of
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.loop import Loop, in_process
 from fedmbo_ray.testing.costs import formulas, measured
@@ -118,7 +119,7 @@ def test_problems_give_the_same_bits_however_clients_are_cut_into_blocks(problem
     assert same(final_state(config), final_state(config))
     assert all(torch.allclose(alone[key], together[key], rtol=1e-9, atol=1e-12) for key in alone)
     task = build_task(config)
-    figures = task.problem.metrics(alone["x"], alone["y"], task.test)
+    figures = metrics_of(task.problem, alone["x"], alone["y"], task.test)
     assert figures
     assert all(np.isfinite(value) for value in figures.values())
 

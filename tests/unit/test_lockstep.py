@@ -65,13 +65,14 @@ def test_runs_of_different_length_and_size_and_problem_don_t_disturb_each_other(
 def test_what_runs_compute_at_the_same_time_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(problem: Any, data: Any, together: Any, device: Any) -> Any:
+    def counted(task: Any, together: Any, device: Any) -> Any:
         calls.append(len(together))
-        return run_together(problem, data, together, device)
+        return run_together(task, together, device)
 
     monkeypatch.setattr("fedmbo_ray.backends.lockstep.run_together", counted)
     records = side_by_side([config("phe_sum", seed, 4) for seed in range(8)])
-    assert len(calls) == records[0][-1]["communications"]
+    assert records[0][-1]["round"] == 6
+    assert len(calls) == 6 * (2 + 1)  # two steps below, then a relay
     assert set(calls) == {8}
 
 

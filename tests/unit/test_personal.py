@@ -10,6 +10,7 @@ from fedmbo_ray import Run, run_experiment
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.problems.figures import metrics_of
 from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.runs.bilevel import ExactFigures
 from fedmbo_ray.runs.build import distributed
@@ -106,7 +107,7 @@ def test_exact_figures_are_those_of_their_definitions() -> None:
 def test_every_client_is_tested_on_rows_of_its_own_with_true_labels() -> None:
     run = Run(None, *SMALL, "data.label_noise=0.5", "problem.test=0.25", rounds=1, progress=False)
     task, whole = run._built(), distributed(run.config.data, run.config.data.load(), 0, 6).clients
-    rows, owners = task.test.rows.numpy(), task.problem.owners.numpy()
+    rows, owners = task.test.rows.numpy(), task.problem.owners[task.test.rows].numpy()
     labels = run.config.data.load().train_targets
     for i in range(6):
         before, left = set(whole.rows_of(i)), set(task.data.rows_of(i))
@@ -121,11 +122,11 @@ def test_every_client_is_tested_on_rows_of_its_own_with_true_labels() -> None:
 def test_figures_of_one_classifier_for_all_are_those_of_equal_rows() -> None:
     task = tiny_task("personal_heads")
     x, y = task.problem.init(stream(3))
-    assert task.problem.metrics(x, y, task.test) == task.problem.metrics(x, y.repeat(20, 1), task.test)
+    assert metrics_of(task.problem, x, y, task.test) == metrics_of(task.problem, x, y.repeat(20, 1), task.test)
     logits = task.problem.upper_head.logits(y, task.problem.features(x, task.test.inputs))
-    right = (logits.argmax(1) == task.test.targets).double()
-    each = [float(right[task.problem.owners == i].mean()) for i in range(20)]
-    figures = task.problem.metrics(x, y, task.test)
+    right, owners = (logits.argmax(1) == task.test.targets).double(), task.problem.owners[task.test.rows]
+    each = [float(right[owners == i].mean()) for i in range(20)]
+    figures = metrics_of(task.problem, x, y, task.test)
     assert figures["test_accuracy"] == pytest.approx(np.mean(each))
     assert figures["worst_tenth_accuracy"] == pytest.approx(np.mean(sorted(each)[:2]))
 

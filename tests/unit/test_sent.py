@@ -157,7 +157,7 @@ def test_traffic_is_discounted_only_by_a_method_that_says_so(outer: type, monkey
     method = {**tiny_config().resolved()["algorithm"], "outer": "discount"}
     config = tiny_config(algorithm=method)
     task = build_task(config)
-    fed = build_federation(config, task, InProcess(task.problem, task.data))
+    fed = build_federation(config, task, InProcess(task))
     state = config.algorithm.init(*task.problem.init(stream(0)), 20)
     assert assumptions(config.algorithm) == ("clients know x" if outer is OpenDiscount else "")
     if outer is OpenDiscount:

@@ -102,7 +102,7 @@ def test_omitted_clients_bias_phe_towards_short_columns_and_resampled_ones_do_no
 
     def error_in_standard_errors(dropped: str) -> float:
         unreliable = Unreliable(dropout=0.4, dropped=dropped)
-        h = estimates(task, PHE(terms=terms, batch_size=1), 10, 400, availability=unreliable)
-        return float(((h.mean(0) - expected).abs() / (h.std(0) / 400**0.5)).max())
+        h = estimates(task, PHE(terms=terms, batch_size=1), 10, 1000, availability=unreliable)
+        return float(((h.mean(0) - expected).abs() / (h.std(0) / 1000**0.5)).max())
 
     assert error_in_standard_errors("resample") < 4 < error_in_standard_errors("omit")

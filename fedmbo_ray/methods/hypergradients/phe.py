@@ -2,16 +2,25 @@
 
 from typing import ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from fedmbo_ray.core.cards import PAPER, Card, Cost
 from fedmbo_ray.core.settings import Count, settings
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.relay import Leg
 from fedmbo_ray.methods.base import State
 from fedmbo_ray.problems.oracles import grad_x_through, grad_y_upper, hessian_yy
+
+
+def first(g: Tensor, N: Tensor, l: Tensor) -> Tensor:
+    """p_i = (N/ℓ) ∇_y f."""
+    return N / l * g
+
+
+def following(Hp: Tensor, N: Tensor, l: Tensor, p: Tensor) -> Tensor:
+    """p_i ← p_i − (1/ℓ) ∇²_yy g p_i."""
+    return p - Hp / l
 
 
 @settings
@@ -39,17 +48,8 @@ class PHE:
 
     def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
-        p = self.terms / smoothness * clients.map(grad_y_upper, clients.sample(), x, y, draw=validation)
-        depth = clients.rng.integers(self.terms, size=len(p))  # N_i
-        for l in range(1, self.terms):
-            active = np.flatnonzero(depth >= l)
-            if not len(active):
-                break
-            cohort = clients.sample(len(active))
-            active, lost = active[: len(cohort)], active[len(cohort) :]
-            rows = torch.from_numpy(active)
-            p[rows] -= clients.map(hessian_yy, cohort, x, y, each=p[rows], draw=train) / smoothness
-            depth[lost] = -1
-        cohort = clients.sample(int((depth >= 0).sum()))
-        p = p[depth >= 0][: len(cohort)]
-        return clients.mean(grad_x_through, cohort, x, y, each=p, draw=(validation, train)), kept
+        cohort = clients.sample()
+        depth = clients.rng.integers(self.terms, size=len(cohort))  # N_i
+        start, step = Leg(grad_y_upper, validation, first), Leg(hessian_yy, train, following)
+        finish = Leg(grad_x_through, (validation, train))
+        return clients.relay(cohort, depth, start, step, finish, x, y, (self.terms, smoothness)), kept

@@ -2,14 +2,27 @@
 
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from fedmbo_ray.core.cards import OURS, Card, Cost
 from fedmbo_ray.core.settings import Count, settings
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.relay import Leg
 from fedmbo_ray.methods.base import State
 from fedmbo_ray.problems.oracles import grad_x_through, grad_y_upper, hessian_yy
+
+
+def first(g: Tensor, l: Tensor) -> tuple[Tensor, Tensor]:
+    """p_i = v_i = (1/ℓ) ∇_y f."""
+    return g / l, g / l
+
+
+def following(Hp: Tensor, l: Tensor, p: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """p_i ← p_i − (1/ℓ) ∇²_yy g p_i,  v_i ← v_i + p_i."""
+    p = p - Hp / l
+    return p, v + p
 
 
 @settings
@@ -27,12 +40,8 @@ class PHESum:
 
     def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
-        p = clients.map(grad_y_upper, clients.sample(), x, y, draw=validation) / smoothness
-        v = p
-        for _ in range(1, self.terms):
-            cohort = clients.sample(len(p))
-            p, v = p[: len(cohort)], v[: len(cohort)]
-            p = p - clients.map(hessian_yy, cohort, x, y, each=p, draw=train) / smoothness
-            v = v + p
-        cohort = clients.sample(len(v))
-        return clients.mean(grad_x_through, cohort, x, y, each=v[: len(cohort)], draw=(validation, train)), kept
+        cohort = clients.sample()
+        steps = np.full(len(cohort), self.terms - 1)
+        start, step = Leg(grad_y_upper, validation, first), Leg(hessian_yy, train, following)
+        finish = Leg(grad_x_through, (validation, train))
+        return clients.relay(cohort, steps, start, step, finish, x, y, (smoothness,)), kept

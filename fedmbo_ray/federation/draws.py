@@ -1,0 +1,70 @@
+"""What the clients of a block draw: a batch for every slot, stacked."""
+
+from collections import ChainMap
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmbo_ray.core.rng import Seeds, fold
+from fedmbo_ray.data.batches import ClientData, ClientIds, Draw, Integers, Trait
+from fedmbo_ray.problems.head_derivatives import Wholes
+
+
+@dataclass(frozen=True)
+class PartOfTest:
+    """A part of the test data: they belong to no client, and the number of the part takes the place of one."""
+
+
+Draws = Draw | PartOfTest | tuple[Draw | Integers | Trait, ...]
+
+
+def draw_batches(data: ClientData, draw: Draws, clients: ClientIds, seeds: Seeds, device: torch.device) -> Any:
+    """One batch per slot; for several draws a tuple of batches that are independent of each other.
+
+    Each draw has seeds of its own: a row of `seeds` or, if there is only one row for all, what is made of it.
+    """
+    assert not isinstance(draw, PartOfTest)
+    if isinstance(draw, Draw):
+        return data.draw(clients, seeds, draw, device)
+    parts = []
+    for number, each in enumerate(draw):
+        own = seeds[number] if seeds.ndim == 2 else fold(seeds, number)
+        drawn = data.draw(clients, own, each, device) if isinstance(each, Draw) else each.draw(clients, own, device)
+        parts.append(drawn)
+    return tuple(parts)
+
+
+def samples_drawn(data: ClientData, draw: Draws, clients: ClientIds) -> int:
+    """How many samples these clients use for a draw."""
+    parts = draw if isinstance(draw, tuple) else (draw,)
+    return sum([data.samples(clients, each) for each in parts if isinstance(each, Draw)])
+
+
+def parted(batches: Any, sizes: list[int]) -> tuple[list[Any], Wholes]:
+    """The batches of the first slots, of those after them and so on, in groups of these sizes; and what they are of."""
+    if isinstance(batches, Tensor):
+        return list(batches.split(sizes)), {}
+    if type(batches) is tuple:
+        found = [parted(part, sizes) for part in batches]
+        return list(zip(*(parts for parts, _ in found), strict=True)), dict(ChainMap(*(wholes for _, wholes in found)))
+    parts = [type(batches)(*fields) for fields in zip(*(field.split(sizes) for field in batches), strict=True)]
+    places = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+    return parts, {id(part): (batches, place) for part, place in zip(parts, places, strict=True)}
+
+
+def batch_of_each(batches: Any, sizes: list[int]) -> Any:
+    """The samples of so many slots each as the batch of one slot; of a tuple of batches, part by part."""
+    if type(batches) is tuple:
+        return tuple(batch_of_each(part, sizes) for part in batches)
+    return type(batches)(*(torch.stack(cut(field, sizes, Tensor.mean)) for field in batches))
+
+
+def cut(rows: Tensor, sizes: list[int], reduce: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
+    """Rows in groups of the given sizes, each reduced to one."""
+    if len(set(sizes)) == 1:
+        return list(reduce(rows.unflatten(0, (len(sizes), sizes[0])), 1))
+    return [reduce(part, 0) for part in rows.split(sizes)]
