@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # whoever asks for these has imported the library already
+    from ray._private.node import Node
     from torch import Tensor
 
 
@@ -24,6 +25,20 @@ class Autoscaling(Protocol):
 def writes(tensor: "Tensor") -> int:
     """How many times a tensor, or another view of its memory, has been written to in place."""
     return tensor._version
+
+
+def pulled_back(parts: Sequence["Tensor"], gradients: Sequence["Tensor"], x: "Tensor") -> "Tensor":
+    """`torch.autograd.grad(parts, x, gradients)`, which would import sympy for a third of a second to check shapes."""
+    from torch.autograd import Variable
+
+    run, ends = Variable._execution_engine.run_backward, (tuple(parts), tuple(gradients))
+    gradient: Tensor = run(*ends, False, False, (x,), allow_unreachable=False, accumulate_grad=False)[0]
+    return gradient
+
+
+def import_export() -> None:
+    """Import what `torch.export.export` would import when it is first called, which takes more than a second."""
+    from torch.export import _trace  # noqa: F401
 
 
 @contextmanager
@@ -62,6 +77,54 @@ def ray_may_be_on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def ray_starts_no_helpers() -> Iterator[None]:
+    """In this context, `ray.init` starts no autoscaler, no reader of logs and no server for a dashboard that is off.
+
+    A Ray on one machine needs none of them. It would wait for the server, which does not even listen: whoever listens
+    at its port would be sent what happens in Ray, with the token. So Ray's agents are told a port that nobody can have.
+    """
+    from ray._private.node import Node
+
+    starts = {"start_monitor": _no_start, "start_log_monitor": _no_start, "start_api_server": _no_dashboard}
+    before = {name: getattr(Node, name) for name in starts}
+    try:
+        for name, start in starts.items():
+            setattr(Node, name, start)
+        yield
+    finally:
+        for name, start in before.items():
+            setattr(Node, name, start)
+
+
+def _no_start(node: "Node") -> None:
+    pass
+
+
+def _no_dashboard(node: "Node", **options: object) -> None:
+    from ray._private.ray_constants import DASHBOARD_ADDRESS, KV_NAMESPACE_DASHBOARD
+
+    address = DASHBOARD_ADDRESS.encode()
+    node.get_gcs_client().internal_kv_put(address, b"127.0.0.1:0", True, namespace=KV_NAMESPACE_DASHBOARD)
+
+
+@contextmanager
+def trials_need_no_environment() -> Iterator[None]:
+    """In this context, Ray Tune's trials get no variables of their own, so that processes which wait can run them.
+
+    Otherwise Tune sets one for PyTorch Lightning, and Ray starts new processes for it, while those that it has started
+    at first go unused.
+    """
+    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
+
+    before = {**DEFAULT_ENV_VARS}
+    DEFAULT_ENV_VARS.clear()
+    try:
+        yield
+    finally:
+        DEFAULT_ENV_VARS.update(before)
 
 
 def ray_reads_authentication() -> None:

@@ -1,7 +1,7 @@
 """Clients that own rows of arrays."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -84,6 +84,7 @@ class ArrayClients:
         shares: what each client's losses are multiplied by, with mean 1; None if all count alike.
         dtype: of inputs, numbers to predict and weights.
         ready: whether `inputs` are standardized already.
+        placed: inputs and targets on an accelerator, where draws are then gathered (see `on`).
     """
 
     inputs: Inputs
@@ -93,6 +94,7 @@ class ArrayClients:
     shares: NDArray[np.float64] | None = None
     dtype: torch.dtype = torch.float32
     ready: bool = False
+    placed: tuple[Tensor, Tensor] | None = None
 
     @property
     def num_clients(self) -> int:
@@ -132,6 +134,13 @@ class ArrayClients:
             self, dtype=dtype, inputs=self.standardized(torch.tensor(self.inputs), dtype).numpy(), ready=True
         )
 
+    def on(self, device: torch.device, room: float) -> Self:
+        """The same clients with their samples on a device, if these take at most `room` bytes."""
+        size = self.inputs.size * self.inputs.dtype.itemsize + self.targets.nbytes
+        if isinstance(self.inputs, InFile) or size > room:
+            return self
+        return replace(self, placed=(torch.tensor(self.inputs).to(device), torch.tensor(self.targets).to(device)))
+
     def draw(self, clients: ClientIds, seeds: Seeds, draw: Draw, device: torch.device) -> Batch:
         rows = self.splits[draw.split]
         start, size = rows.start[clients][:, None], rows.size[clients]
@@ -142,10 +151,10 @@ class ArrayClients:
             return batch if draw.count is None else batch.repeated(draw.height)
         chosen = rows.order[start + indices(seeds, draw.size * draw.height, size)]
         if draw.count is None:
-            return self.take(chosen, self.weighed(np.full(chosen.shape, 1 / draw.size), clients), device)
+            return self.take(chosen, self.alike(chosen.shape, clients, device), device)
         # A kernel uses the first batch of all slots, then the second, …: store them in this order.
         chosen = chosen.reshape(len(clients), draw.height, draw.size).swapaxes(0, 1)
-        batch = self.take(chosen, self.weighed(np.full(chosen.shape, 1 / draw.size), clients), device)
+        batch = self.take(chosen, self.alike(chosen.shape, clients, device), device)
         return Batch(*(field.transpose(0, 1) for field in batch))
 
     def weighed(self, weights: NDArray[np.float64], clients: ClientIds) -> Tensor:
@@ -154,19 +163,30 @@ class ArrayClients:
             weights = weights * self.shares[clients][:, None]
         return torch.from_numpy(weights).to(self.dtype)
 
+    def alike(self, shape: tuple[int, ...], clients: ClientIds, device: torch.device) -> Tensor:
+        """As `weighed`, for samples that all count alike; made where they are used."""
+        if self.shares is None:
+            return torch.full(shape, 1 / shape[-1], dtype=self.dtype, device=device)
+        own = torch.from_numpy(1 / shape[-1] * self.shares[clients]).to(device, self.dtype)
+        return own.unsqueeze(1).expand(shape).contiguous()
+
     def samples(self, clients: ClientIds, draw: Draw) -> int:
         if draw.size is None:
             return int((self.splits[draw.split].size[clients] * draw.batches(clients)).sum())
         return draw.size * draw.total(clients)
 
     def take(self, rows: NDArray[np.int64], weights: Tensor, device: torch.device) -> Batch:
-        inputs = torch.from_numpy(self.inputs.take(rows, axis=0)).to(device)
-        targets = torch.from_numpy(self.targets.take(rows)).to(device)
+        there = torch.from_numpy(rows).to(device)
+        if self.placed is None:
+            inputs = torch.from_numpy(self.inputs.take(rows, axis=0)).to(device)
+            targets = torch.from_numpy(self.targets.take(rows)).to(device)
+        else:
+            inputs, targets = (part[there] for part in self.placed)
         if not self.ready:
             inputs = self.standardized(inputs, self.dtype)
         if targets.is_floating_point():
             targets = targets.to(self.dtype)
-        return Batch(inputs, targets, torch.from_numpy(rows).to(device), weights.to(device))
+        return Batch(inputs, targets, there, weights.to(device))
 
     def standardized(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
         """Inputs as the data set has them, as clients see them; tokens stay as they are."""

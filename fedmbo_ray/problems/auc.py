@@ -58,7 +58,7 @@ class AUCProblem:
     regularization: float
     dtype: torch.dtype
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, predicts=True)
 
     @cached_property
     def num_inputs(self) -> int:
@@ -83,9 +83,17 @@ class AUCProblem:
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return -self.upper(x, y, batch)
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        positive, scores = test.targets == self.positive, self.scores(x, test.inputs)
-        gaps = 1 - scores[positive].unsqueeze(1) + scores[~positive]
-        wins = (gaps < 1).double() + 0.5 * (gaps == 1).double()
-        return {"test_loss": float(gaps.square().mean()), "test_auc": float(wins.mean())}
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        return self.scores(x, part.inputs)
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        """Means over all pairs of a positive row s and another one s': of (1 − s + s')², and of s > s' (ties ½)."""
+        positive, scores = test.targets == self.positive, predictions.double()
+        s, others = scores[positive], scores[~positive].sort().values
+        spread, other_spread = ((part - part.mean()).square().mean() for part in (s, others))
+        gap = 1 - s.mean() + others.mean()
+        below, not_above = (torch.searchsorted(others, s, right=right).double().mean() for right in (False, True))
+        return {
+            "test_loss": float(gap.square() + spread + other_spread),
+            "test_auc": float((below + not_above) / (2 * len(others))),
+        }

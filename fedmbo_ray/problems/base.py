@@ -55,13 +55,15 @@ class Capabilities(NamedTuple):
     layered: bool = False  # the problem is `Layered`
     model: bool = False  # the problem is `Modelled`
     personal: bool = False  # its figures also take a y for each client, of shape (m, q): methods may keep one for each
+    predicts: bool = False  # the problem is `Predicting`: client actors share the work on test data
 
 
 class Problem(Protocol[B_contra]):
     """One client's losses. x and y are flat vectors; only the problem knows the shapes behind them.
 
     `upper` and `lower` are means over the batch's samples, without randomness and without branching on values, so that
-    they can be vmapped over clients and differentiated twice. A class may declare more as `capabilities`.
+    they can be vmapped over clients and differentiated twice. A class may declare more as `capabilities`. It has the
+    method of `Measured`, or declares `predicts` and has those of `Predicting`.
 
     Example:
         >>> import torch
@@ -78,7 +80,7 @@ class Problem(Protocol[B_contra]):
         ...     def metrics(self, x, y, test):
         ...         return {"test_loss": float(self.upper(x, y, test))}
         >>> capabilities(Mean())
-        Capabilities(stacks=False, stacks_all=False, layered=False, model=False, personal=False)
+        Capabilities(stacks=False, stacks_all=False, layered=False, model=False, personal=False, predicts=False)
     """
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -93,8 +95,24 @@ class Problem(Protocol[B_contra]):
         """g_i(x, y; ζ), a scalar, strongly convex in y; `batch` is drawn from the training split."""
         ...
 
+
+class Measured(Problem[B_contra], Protocol[B_contra]):
+    """A problem whose figures are computed as a whole, in the process of the server."""
+
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         """Figures to report at (x, y): on held-out data, or exact ones if there is a closed form."""
+        ...
+
+
+class Predicting(Problem[B_contra], Protocol[B_contra]):
+    """A problem whose figures need the test samples one by one, so that any process can compute its part of them."""
+
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        """What is computed for some of the test samples: a number or a row for each."""
+        ...
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        """Figures to report at (x, y), from the predictions for all test samples; little work, done by the server."""
         ...
 
 
@@ -135,12 +153,16 @@ def is_layered(problem: Problem) -> TypeGuard[Layered]:
     return capabilities(problem).layered
 
 
+def is_predicting(problem: Problem) -> TypeGuard[Predicting]:
+    return capabilities(problem).predicts
+
+
 def is_modelled(problem: Problem) -> TypeGuard[Modelled]:
     return capabilities(problem).model
 
 
 class Task(NamedTuple):
-    """A problem with its data; `test` is None if `Problem.metrics` needs no test data."""
+    """A problem with its data; `test` is None if its figures need no test data."""
 
     problem: Problem
     data: ClientData

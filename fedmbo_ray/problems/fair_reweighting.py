@@ -96,7 +96,7 @@ class FairReweightingProblem(LinearClassification):
     within_labels: bool
     regularization: float
 
-    capabilities: ClassVar[Capabilities] = Capabilities(model=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(model=True, predicts=True)
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Groups weigh what they do in the data, and y⁰ = 0."""
@@ -113,19 +113,18 @@ class FairReweightingProblem(LinearClassification):
         return (share * ((losses * weights).sum(-1) + self.fairness * gaps.mean(0))).mean()
 
     def lower(self, x: Tensor, y: Tensor, batch: SeparateBatch) -> Tensor:
-        weights = (x.softmax(0) * self.rarities)[looked_up(self.cells, batch.rows)]
+        weights = (x.softmax(0) * self.rarities.to(x.device))[looked_up(self.cells, batch.rows)]
         losses = (self.losses(y, Batch(*batch)) * weights * batch.weights).sum(-1)
         return losses.mean() + 0.5 * self.regularization * y.square().sum()
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        logits = self.logits(y, test.inputs)
-        right = (logits.argmax(1) == test.targets).double()
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        chosen = predictions.argmax(1)
+        right = (chosen == test.targets).double()
         accuracies = [float(right[self.test_groups == group].mean()) for group in self.test_groups.unique()]
         return {
-            **classification_metrics(logits, test.targets),
+            **classification_metrics(predictions, test.targets),
             "worst_group_accuracy": min(accuracies),
-            "odds_gap": odds_gap(logits.argmax(1), test.targets, self.test_groups, self.num_classes),
+            "odds_gap": odds_gap(chosen, test.targets, self.test_groups, self.num_classes),
         }
 
 

@@ -28,18 +28,19 @@ class FlatModule:
         self.shapes = [parameter.shape for parameter in module.parameters()]
         self.sizes = [shape.numel() for shape in self.shapes]
         self.own = list(module.parameters())
+        owners = [owner._buffers for owner in module.modules()]
+        self.buffers = [(buffers, name) for buffers in owners for name, value in buffers.items() if value is not None]
 
     def __call__(self, x: Tensor, inputs: Tensor) -> Tensor:
-        self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
-        try:
-            with plain_attention():
-                return self.module(inputs)
-        finally:
-            self._place(self.own)
+        with self.at(x) as module:
+            return module(inputs)
 
     @contextmanager
     def at(self, x: Tensor) -> Iterator[nn.Module]:
-        """The module, whose parameters are parts of x meanwhile."""
+        """The module, whose parameters are parts of x meanwhile; its buffers follow x to another device."""
+        for buffers, name in self.buffers:
+            value = buffers[name]
+            buffers[name] = value if value is None else value.to(x.device)
         self._place(part.view(shape) for part, shape in zip(x.split(self.sizes), self.shapes, strict=True))
         try:
             with plain_attention():

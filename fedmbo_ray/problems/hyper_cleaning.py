@@ -55,7 +55,7 @@ class HyperCleaningProblem:
     regularization: float
     dtype: torch.dtype
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True, predicts=True)
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """All rows weigh ½, and y⁰ = 0."""
@@ -95,10 +95,12 @@ class HyperCleaningProblem:
         """The classifier y, of inputs as clients see them."""
         return nn.Sequential(nn.Flatten(), self.upper_head.model(y))
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        return self.upper_head.logits(y, self.flat(part.inputs))
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
         return {
-            **classification_metrics(self.upper_head.logits(y, self.flat(test.inputs)), test.targets),
+            **classification_metrics(predictions, test.targets),
             "cleaning_auc": cleaning_auc(x.numpy()[self.train_rows], self.corrupted[self.train_rows]),
         }
 

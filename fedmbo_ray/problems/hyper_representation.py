@@ -1,6 +1,7 @@
 """Hyper-representation learning: x = the features' weights, y = the classifier on top of them."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, ClassVar, Literal
@@ -37,6 +38,7 @@ class HyperRepresentation:
     regularization: Positive = 0.001  # λ
     feature_norm: Positive | None = None  # r: features are scaled to this length, so that ℓ ≤ (r² + 1)/2 + λ
     dtype: Literal["float32", "float64"] = "float32"
+    mixed_precision: bool = False  # features are computed in bfloat16, which is fast on GPUs; the rest in dtype
 
     def __post_init__(self) -> None:
         find_backbone(self.backbone["name"])
@@ -51,7 +53,15 @@ class HyperRepresentation:
             backbone = factory()
         num_features = try_backbone(self.backbone["name"], backbone, shape, data.vocabulary)
         problem = HyperRepresentationProblem(
-            factory, backbone, shape, num_features, data.num_classes, self.regularization, self.feature_norm, dtype
+            factory,
+            backbone,
+            shape,
+            num_features,
+            data.num_classes,
+            self.regularization,
+            self.feature_norm,
+            dtype,
+            self.mixed_precision,
         )
         return Task(problem, data.clients.astype(dtype), data.test_batch(dtype))
 
@@ -77,8 +87,9 @@ class HyperRepresentationProblem:
     regularization: float
     feature_norm: float | None
     dtype: torch.dtype
+    mixed_precision: bool
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True, predicts=True)
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """torch's default initialisation of both parts, from `rng` and not from torch's global state."""
@@ -90,7 +101,9 @@ class HyperRepresentationProblem:
     def features(self, x: Tensor, inputs: Tensor) -> Tensor:
         """Of shape (..., features) for inputs of shape (..., *shape)."""
         rows = inputs.shape[: inputs.dim() - len(self.shape)]
-        features = self.flat(x, inputs.reshape(-1, *self.shape)).view(*rows, -1)
+        with torch.autocast(x.device.type, torch.bfloat16) if self.mixed_precision else nullcontext():
+            features = self.flat(x, inputs.reshape(-1, *self.shape))
+        features = features.to(self.dtype).view(*rows, -1)
         return features if self.feature_norm is None else self.feature_norm * normalize(features, dim=-1)
 
     @cached_property
@@ -125,7 +138,8 @@ class HyperRepresentationProblem:
         scale = [] if self.feature_norm is None else [Scaled(self.feature_norm)]
         return nn.Sequential(backbone, *scale, self.upper_head.model(y))
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        parts = [self.upper_head.logits(y, self.features(x, part)) for part in test.inputs.split(1000)]
-        return classification_metrics(torch.cat(parts), test.targets)
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        return self.upper_head.logits(y, self.features(x, part.inputs))
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        return classification_metrics(predictions, test.targets)

@@ -25,7 +25,7 @@ class LinearClassification:
     num_classes: int
     dtype: torch.dtype
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, model=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, model=True, predicts=True)
 
     @cached_property
     def head(self) -> SoftmaxHead:
@@ -41,6 +41,9 @@ class LinearClassification:
     def losses(self, weights: Tensor, batch: Batch) -> Tensor:
         """The cross-entropy of each sample."""
         return cross_entropies(self.logits(weights, batch.inputs), batch.targets)
+
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        return self.logits(self.classifier(x, y), part.inputs)
 
     def model(self, x: Tensor, y: Tensor) -> nn.Module:
         """The classifier, of inputs as clients see them."""

@@ -64,11 +64,10 @@ class LossTuningProblem(LinearClassification):
         z = log_scale.exp() * self.logits(y, batch.inputs) + shift
         return batch.mean(cross_entropies(z, batch.targets)) + 0.5 * self.regularization * y.square().sum(-1)
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        logits = self.logits(y, test.inputs)
-        right = means_of_classes((logits.argmax(1) == test.targets).to(self.dtype), test.targets, self.num_classes)
-        losses = means_of_classes(cross_entropies(logits, test.targets), test.targets, self.num_classes)
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        hits = (predictions.argmax(1) == test.targets).to(self.dtype)
+        right = means_of_classes(hits, test.targets, self.num_classes)
+        losses = means_of_classes(cross_entropies(predictions, test.targets), test.targets, self.num_classes)
         return {
             "test_loss": float(losses.nanmean()),
             "test_accuracy": float(right.nanmean()),

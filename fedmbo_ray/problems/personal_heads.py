@@ -18,6 +18,7 @@ from fedmbo_ray.data.values import Targets
 from fedmbo_ray.problems.base import Capabilities, Task
 from fedmbo_ray.problems.heads import cross_entropies
 from fedmbo_ray.problems.hyper_representation import HyperRepresentation, HyperRepresentationProblem
+from fedmbo_ray.problems.linear import as_tensor, looked_up
 
 
 @settings
@@ -44,8 +45,9 @@ class PersonalHeads(HyperRepresentation):
         base = super().build(seed, num_clients, data._replace(clients=left))
         assert isinstance(base.problem, HyperRepresentationProblem)
         assert isinstance(base.data, ArrayClients)
-        owners = torch.from_numpy(np.repeat(np.arange(num_clients), held.size))
-        problem = PersonalHeadsProblem(**fields_of(base.problem), owners=owners)
+        owners = np.zeros(len(data.dataset.train_targets), dtype=np.int64)
+        owners[held.order] = np.repeat(np.arange(num_clients), held.size)
+        problem = PersonalHeadsProblem(**fields_of(base.problem), owners=as_tensor(owners))
         return Task(problem, base.data, rows_to_test(base.data, data.dataset.train_targets, held))
 
 
@@ -80,21 +82,28 @@ def rows_to_test(clients: ArrayClients, targets: Targets, held: Rows) -> Batch:
 
 @dataclass(frozen=True)
 class PersonalHeadsProblem(HyperRepresentationProblem):
-    owners: Tensor  # the client of each test row, in ascending order
+    owners: Tensor  # the client of each row of the data set that is a test row
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True, personal=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        stacks=True, layered=True, model=True, personal=True, predicts=True
+    )
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        """Figures of one classifier for each client, y of shape (m, q), or of the same for all."""
-        assert test is not None
-        features = torch.cat([self.features(x, part) for part in test.inputs.split(1000)])
-        owners, sizes = self.owners.unique_consecutive(return_counts=True)
-        ys = y if y.dim() == 2 else y.expand(int(owners[-1]) + 1, -1)
-        parts = zip(owners.tolist(), features.split(sizes.tolist()), strict=True)
-        logits = torch.cat([self.upper_head.logits(ys[client], part) for client, part in parts])
-        losses = cross_entropies(logits, test.targets)
-        right = (logits.argmax(1) == test.targets).to(losses.dtype)
-        accuracies = torch.stack([part.mean() for part in right.split(sizes.tolist())])
+    def groups(self, test: Batch) -> tuple[list[int], list[int]]:
+        """The clients whose rows these are, one after the other, and how many rows each has."""
+        owners, sizes = looked_up(self.owners, test.rows).unique_consecutive(return_counts=True)
+        return owners.tolist(), sizes.tolist()
+
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        """Of each client's classifier on its own rows: of y's row, or of the one y that all share."""
+        owners, sizes = self.groups(part)
+        own = zip(owners, self.features(x, part.inputs).split(sizes), strict=True)
+        return torch.cat([self.upper_head.logits(y[i] if y.dim() == 2 else y, features) for i, features in own])
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        _, sizes = self.groups(test)
+        losses = cross_entropies(predictions, test.targets)
+        right = (predictions.argmax(1) == test.targets).to(losses.dtype)
+        accuracies = torch.stack([part.mean() for part in right.split(sizes)])
         worst = accuracies.sort().values[: -(-len(accuracies) // 10)]
         return {
             "test_loss": float(test.mean(losses)),

@@ -54,7 +54,7 @@ class RidgeHead:
         targets = data.clients.targets
         mean, std = float(targets.mean()), float(targets.std())
         problem = RidgeHeadProblem(
-            factory, backbone, shape, num_features, 1, self.regularization, None, dtype, mean, std
+            factory, backbone, shape, num_features, 1, self.regularization, None, dtype, False, mean, std
         )
         clients = replace(data.clients, targets=(targets - mean) / std)
         test = data.test_batch(dtype)
@@ -141,7 +141,7 @@ class RidgeHeadProblem(HyperRepresentationProblem):
     target_mean: float = 0.0
     target_std: float = 1.0
 
-    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(stacks=True, layered=True, model=True, predicts=True)
 
     @cached_property
     def upper_head(self) -> LinearHead:  # type: ignore[override]
@@ -155,10 +155,11 @@ class RidgeHeadProblem(HyperRepresentationProblem):
         """The regression that x and y make, in the units of the data."""
         return super().model(x, self.target_std * y + self.target_mean * (torch.arange(len(y)) == len(y) - 1))
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        parts = [self.upper_head.predictions(y, self.features(x, part)) for part in test.inputs.split(1000)]
-        figures = prediction_metrics(torch.cat(parts), test.targets)
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        return self.upper_head.predictions(y, self.features(x, part.inputs))
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        figures = prediction_metrics(predictions, test.targets)
         scaled = {"test_loss": 0.5 * figures["test_rmse"] ** 2, "test_rmse": self.target_std * figures["test_rmse"]}
         return {**figures, **scaled}
 

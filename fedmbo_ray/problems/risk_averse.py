@@ -13,7 +13,7 @@ from fedmbo_ray.core.settings import NonNegative, Positive, settings
 from fedmbo_ray.data.array_clients import Federated
 from fedmbo_ray.data.batches import Batch
 from fedmbo_ray.problems.base import Task, require_classes, require_numbers
-from fedmbo_ray.problems.heads import classification_metrics
+from fedmbo_ray.problems.heads import classification_metrics, cross_entropies
 from fedmbo_ray.problems.linear import LinearClassification
 
 
@@ -68,12 +68,11 @@ class RiskAverseProblem(LinearClassification):
         distance = (y.unsqueeze(-2) - self.moments(x, batch)).square().sum(-1)
         return 0.5 * batch.mean(distance)
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        losses = self.losses(x, test)
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        losses = cross_entropies(predictions, test.targets)
         variance = losses.var(correction=0)
         return {
-            **classification_metrics(self.logits(x, test.inputs), test.targets),
+            **classification_metrics(predictions, test.targets),
             "test_loss_variance": float(variance),
             "test_risk": float(losses.mean() + self.risk * variance),
         }

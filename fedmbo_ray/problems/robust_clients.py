@@ -80,12 +80,11 @@ class RobustClientsProblem(LinearClassification):
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return -self.upper(x, y, batch)
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-        assert test is not None
-        logits, weights = self.logits(x, test.inputs), self.client_weights(y)
-        right = means_of_classes((logits.argmax(1) == test.targets).to(self.dtype), test.targets, self.num_classes)
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
+        weights, hits = self.client_weights(y), (predictions.argmax(1) == test.targets).to(self.dtype)
+        right = means_of_classes(hits, test.targets, self.num_classes)
         return {
-            **classification_metrics(logits, test.targets),
+            **classification_metrics(predictions, test.targets),
             "worst_class_accuracy": float(right.nan_to_num(1.0).min()),
             "smallest_weight": float(weights.min()),
             "largest_weight": float(weights.max()),

@@ -103,7 +103,7 @@ class TwoLossesProblem:
     info: DataInfo
     dtype: torch.dtype = torch.float32
 
-    capabilities: ClassVar[Capabilities] = Capabilities(model=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(model=True, predicts=True)
 
     @cached_property
     def losses(self) -> TwoLosses:
@@ -141,17 +141,20 @@ class TwoLossesProblem:
     def lower(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return batch.mean(self.each(self.losses.lower, x, y, batch))
 
-    def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
+    def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
+        """The upper loss of each sample; with `predict`, also what is predicted for it."""
+        columns = [self.each(self.losses.upper, x, y, part)]
+        if self.losses.predict is not None:
+            with self.flat[0].at(x) as upper, self.flat[1].at(y) as lower:
+                columns.append(self.losses.predict(upper, lower, part.inputs))
+        return torch.cat([column.unsqueeze(-1).flatten(1) for column in columns], 1)
+
+    def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
         """The upper loss on test data; with `predict`, how good predictions are."""
-        assert test is not None
-        parts = list(map(Batch._make, zip(*(field.split(1000) for field in test), strict=True)))
-        losses = torch.cat([self.each(self.losses.upper, x, y, part) for part in parts])
-        figures = {"test_loss": float(losses.mean())}
+        figures = {"test_loss": float(predictions[:, 0].mean())}
         if self.losses.predict is None:
             return figures
-        with self.flat[0].at(x) as upper, self.flat[1].at(y) as lower:
-            predictions = torch.cat([self.losses.predict(upper, lower, part.inputs) for part in parts])
-        return prediction_metrics(predictions, test.targets) | figures
+        return prediction_metrics(predictions[:, 1:], test.targets) | figures
 
     def model(self, x: Tensor, y: Tensor) -> nn.Module:
         """What predicts, with the weights x and y."""

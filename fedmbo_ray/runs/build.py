@@ -73,7 +73,7 @@ def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
     for product, name in ((hessian_yy, "∇²_yy g·v"), (hessian_xy, "∇²_xy g·v")):
         job = Job(product, (x, y, torch.ones_like(y)), Draw("train", 1), summed=True)
         try:
-            run_block(task.problem, task.data, job, block, torch.device("cpu"))
+            run_block(task, job, block, torch.device("cpu"))
         except (RuntimeError, NotImplementedError) as error:
             said = " ".join(str(error).split())
             raise ConfigError(

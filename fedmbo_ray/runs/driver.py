@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
 from fedmbo_ray.backends.ray.pool import RayActors, require_room
 from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
-from fedmbo_ray.core.compat import ray_may_be_on_loopback
+from fedmbo_ray.core.compat import ray_may_be_on_loopback, ray_starts_no_helpers
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
@@ -29,7 +29,7 @@ from fedmbo_ray.core.sampling import sampled
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.runs.local_ray import local_options
-from fedmbo_ray.runs.loop import Tick, run
+from fedmbo_ray.runs.loop import PATIENCE, Tick, run
 from fedmbo_ray.runs.profile import Profile
 from fedmbo_ray.runs.ray_session import ray_session
 
@@ -44,7 +44,8 @@ class Driver:
     def __init__(self, fields: Fields, out: str, resume: bool, profile: bool = False) -> None:
         self.config = construct(RunConfig, fields)
         self.folder = RunFolder(Path(out))
-        self.resume = resume or ray.get_runtime_context().was_current_actor_reconstructed
+        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self.resume, self.patience = resume or restarted, PATIENCE if restarted else 0.0
         self.records: list[Record] = []
         self.error: Exception | None = None
         self.done = self.stopping = False
@@ -55,7 +56,7 @@ class Driver:
     def _run(self) -> None:
         try:
             with sampled(self.profile) as stacks:
-                self._tell(run(self.config, self.folder, self.resume, self._backend, lambda: self.stopping, self._tick))
+                self._tell(self._records())
             if self.profile:
                 Profile({"driver": stacks, **self.backend.profiles}, self.round).write(self.folder.profile_file)
         except (ConfigError, FolderInUse, FolderDamaged, RunFailed, OSError) as error:
@@ -65,6 +66,10 @@ class Driver:
         with self.news:
             self.done = True
             self.news.notify_all()
+
+    def _records(self) -> Iterator[Record]:
+        how = (self._backend, lambda: self.stopping, self._tick)
+        return run(self.config, self.folder, self.resume, *how, patience=self.patience)
 
     def _tell(self, records: Iterator[Record]) -> None:
         for record in records:
@@ -95,7 +100,7 @@ class Driver:
 def actors(clients: ClientsConfig, task: Task, profile: bool = False) -> RayActors:
     """The client actors that a config asks for."""
     each = (clients.cpus_per_actor, clients.gpus_per_actor)
-    return RayActors(task.problem, task.data, clients.actors, *each, profile)
+    return RayActors(task, clients.actors, *each, profile)
 
 
 def run_on_ray(
@@ -196,9 +201,12 @@ def start_ray(cpus: float = 0.0) -> None:
     options: dict[str, object] = {"logging_level": "ERROR", "log_to_driver": False}
     named = in_cluster()  # whatever else runs on this machine, it is not this program's unless it was named
     try:
-        if not named:
-            options |= {"address": "local", "num_cpus": own_cores(cpus), **local_options()}
-        with handlers_without("ray"), nullcontext() if named else ray_may_be_on_loopback():  # SIGTERM stays as it was
+        with ExitStack() as stack:
+            if not named:
+                options |= {"address": "local", "num_cpus": own_cores(cpus), **local_options()}
+                stack.enter_context(ray_may_be_on_loopback())
+                stack.enter_context(ray_starts_no_helpers())
+            stack.enter_context(handlers_without("ray"))  # SIGTERM stays as it was
             ray.init(**options)
     except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
         where = os.environ["RAY_ADDRESS"] if named else "this machine"

@@ -32,9 +32,9 @@ class RunFolder:
         self.profile_file = path / "profile.json"
 
     @contextmanager
-    def claimed(self, resolved: dict[str, Any], resume: bool) -> Iterator[None]:
-        """Held by the one process that runs here, its config written."""
-        with held(self.path):
+    def claimed(self, resolved: dict[str, Any], resume: bool, patience: float = 0.0) -> Iterator[None]:
+        """Held by the one process that runs here, its config written; waits so many seconds for another to end."""
+        with held(self.path, patience):
             if self.has_run() and not resume:
                 raise ConfigError(
                     f"{self.path} already holds a run; continue it (resume) or choose another folder (out)"

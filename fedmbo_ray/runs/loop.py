@@ -21,11 +21,12 @@ from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.state import RunPosition, State, diverged, sha256, shapes
 
 MakeBackend = Callable[[Task], Backend]
+PATIENCE = 60.0  # seconds until a folder is free that a process still holds which is gone, or cut off, and replaced
 Tick = Callable[[int, float], None]  # told after every round: how many there were, and which share of the run they are
 
 
 def in_process(task: Task) -> InProcess:
-    return InProcess(task.problem, task.data)
+    return InProcess(task)
 
 
 def run(
@@ -36,14 +37,16 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     tick: Tick = lambda round, share: None,
     task: Task | None = None,
+    patience: float = 0.0,
 ) -> Iterator[Record]:
     """Run the config and yield its records, the one of round 0 first; the last one has a `status`.
 
     With a folder, records and checkpoints are kept there; with `resume`, the run continues from the newest
     checkpoint and first yields the records made before it. A run that ends early (`stop` is true after a
-    round, an exception, a closed generator) saves its state first. `tick` is called after every round.
+    round, an exception, a closed generator) saves its state first. `tick` is called after every round. Waits up to
+    `patience` seconds for another process to leave the folder.
     """
-    with Loop(config, folder, resume, make_backend, task) as loop:
+    with Loop(config, folder, resume, make_backend, task, patience) as loop:
         yield from loop.records(stop, tick)
 
 
@@ -60,18 +63,19 @@ class Loop:
         resume: bool = False,
         make_backend: MakeBackend = in_process,
         task: Task | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.config, self.folder, self.limits = config, folder, Limits.of(config)
         self.status: str | None = None
         self.closed = False
         with ExitStack() as stack, ONE_THREAD:
             if folder is not None:
-                stack.enter_context(folder.claimed(config.resolved(), resume))
+                stack.enter_context(folder.claimed(config.resolved(), resume, patience))
             self.task = build_task(config) if task is None else task
             backend = make_backend(self.task)
             stack.callback(backend.close)
             self.federation = build_federation(config, self.task, backend)
-            self.clock, self.evaluation = Clock(backend), Evaluation(config, self.task)
+            self.clock, self.evaluation = Clock(backend), Evaluation(config, self.task, backend)
             x, y = self.task.problem.init(stream(config.seed, "init"))
             state = config.algorithm.init(x, y, self.task.data.num_clients)
             self.place = RunPosition(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))

@@ -21,6 +21,7 @@ DOING = {
     "loop.py:_save": "saving checkpoints",
     "clients.py:sample": "sampling clients, cutting blocks, counting",
     "clients.py:_communicate": "sampling clients, cutting blocks, counting",
+    "clients.py:relay": "sampling clients, cutting blocks, counting",
     "messages.py:send": "sending and receiving",
     "messages.py:receive": "sending and receiving",
     "transport.py:wait": "waiting for clients",
@@ -28,8 +29,9 @@ DOING = {
     "transport.py:receive": "sending and receiving",
     "client_actor.py:compute": "unpacking and packing",
     "execution.py:run_block": "computing",
-    "execution.py:draw_batches": "drawing batches",
+    "draws.py:draw_batches": "drawing batches",
 }
+WITH_ALL_BELOW = ("loop.py:_record", "transport.py:receive")  # whatever they call
 AT_WORK = {"runs/loop.py:records", "backends/ray/client_actor.py:serve", "backends/ray/client_actor.py:compute"}
 PARTS = ("methods/lower/", "methods/hypergradients/", "methods/algorithms/", "methods/outer.py")
 
@@ -115,9 +117,7 @@ def _at_work(names: list[str]) -> list[str]:
 
 def _doing(stack: list[str]) -> str:
     names = [name.rpartition("/")[2] for name in stack]
-    if "transport.py:receive" in names:
-        return DOING["transport.py:receive"]
-    for name in reversed(names):
+    for name in [*(each for each in WITH_ALL_BELOW if each in names), *reversed(names)]:
         if name in DOING:
             return DOING[name]
     return "the server's own mathematics" if any(name.startswith(PARTS) for name in stack) else "everything else"

@@ -140,6 +140,6 @@ def diversity(task: Task) -> float:
     total = task.data.num_clients
     clients = np.unique(np.linspace(0, total - 1, min(total, MEASURED)).astype(np.int64))
     blocks = [Block(np.array([client]), draw_seeds(rng, 1), ()) for client in clients]
-    each = torch.cat([run_block(task.problem, task.data, job, block, torch.device("cpu"))[0] for block in blocks])
+    each = torch.cat([run_block(task, job, block, torch.device("cpu"))[0] for block in blocks])
     mean = each.mean(0)
     return float((each - mean).square().sum(1).mean() / mean.square().sum())

@@ -13,7 +13,7 @@ from tasks import federation, tiny_config, tiny_task
 
 from fedmbo_ray.backends.ray.client_actor import ClientActor
 from fedmbo_ray.backends.ray.placement import cluster_nodes
-from fedmbo_ray.backends.ray.pool import RayActors, require_room
+from fedmbo_ray.backends.ray.pool import RayActors, require_room, stored_test
 from fedmbo_ray.backends.ray.transport import CallLink, SocketLink
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.rng import stream
@@ -45,7 +45,7 @@ def task(cluster):
 
 
 def test_a_killed_actor_is_replaced_and_no_bit_changes(task) -> None:
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     try:
         assert isinstance(pool.links[0], SocketLink)
         expected = mean_gradient(federation(task, 12).backend, task, repeats=30)
@@ -66,7 +66,7 @@ def test_a_long_path_to_temporary_files_is_no_obstacle(task, tmp_path, monkeypat
     long = tmp_path / ("long" * 25)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    pool = RayActors(task, actors=1, cpus=0.5)
     try:
         assert torch.equal(mean_gradient(federation(task, 12).backend, task), mean_gradient(pool, task))
     finally:
@@ -81,7 +81,7 @@ def slow_gradient(problem, batch, x, y):
 
 
 def test_an_actor_killed_in_the_middle_of_a_block(task) -> None:
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     x, y = task.problem.init(stream(0))
     try:
         fed = federation(task, 8, backend=pool, block_size=2)
@@ -103,7 +103,7 @@ def deadly(problem, batch, x, y):
 
 @pytest.mark.slow
 def test_a_kernel_that_kills_every_actor_ends_the_run(task) -> None:
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     x, y = task.problem.init(stream(0))
     try:
         with pytest.raises(RunFailed, match="client actors keep dying"):
@@ -117,7 +117,7 @@ def broken(problem, batch, x, y):
 
 
 def test_what_a_kernel_raises_reaches_its_author(task) -> None:
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     x, y = task.problem.init(stream(0))
     try:
         clients = federation(task, 4, backend=pool, block_size=1).clients(stream(1))
@@ -131,7 +131,7 @@ def test_what_a_kernel_raises_reaches_its_author(task) -> None:
 
 def test_kernels_that_only_this_process_knows(task) -> None:
     scale = 3.0
-    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    pool = RayActors(task, actors=1, cpus=0.5)
     x, y = task.problem.init(stream(0))
     try:
         args = (lambda problem, batch, x, y: scale * y, np.arange(4), x, y)
@@ -142,7 +142,7 @@ def test_kernels_that_only_this_process_knows(task) -> None:
 
 def test_actors_on_another_node_are_reached_by_calls_and_give_the_same_bits(task, monkeypatch) -> None:
     monkeypatch.setattr(ClientActor, "node", lambda self: "elsewhere")
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     try:
         assert isinstance(pool.links[0], CallLink)
         expected = mean_gradient(federation(task, 12).backend, task, repeats=10)
@@ -158,7 +158,7 @@ def test_actors_on_another_node_are_reached_by_calls_and_give_the_same_bits(task
 def test_actors_of_many_nodes_share_requests_and_join_answers_on_the_way(task, monkeypatch) -> None:
     """Six nodes, at most two calls at a time: the driver leads 0 and 4, 0 leads 1 and 2, 2 leads 3, 4 leads 5."""
     monkeypatch.setattr(ClientActor, "node", lambda self: str(os.getpid()))
-    pool = RayActors(*task[:2], actors=6, cpus=0.5, fan_out=2)
+    pool = RayActors(task, actors=6, cpus=0.5, fan_out=2)
     try:
         assert list(pool.links) == [0, 4]
         assert {leader: led for leader, led in pool.led.items() if led} == {0: [1, 2], 2: [3], 4: [5]}
@@ -184,7 +184,7 @@ def test_actors_of_many_nodes_share_requests_and_join_answers_on_the_way(task, m
 
 @pytest.mark.slow
 def test_a_replacement_that_dies_before_it_connects_is_replaced_too(task, monkeypatch) -> None:
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     started, start = [], pool._start
 
     def start_dying(place):
@@ -206,7 +206,7 @@ def test_a_replacement_that_dies_before_it_connects_is_replaced_too(task, monkey
 
 
 def test_a_vector_that_is_written_to_is_sent_again(task) -> None:
-    pool = RayActors(*task[:2], actors=1, cpus=0.5)
+    pool = RayActors(task, actors=1, cpus=0.5)
     try:
         results = []
         for backend in (pool, federation(task, 4).backend):
@@ -231,7 +231,7 @@ def added(problem, batch, *vectors):
 def test_a_job_may_have_more_large_vectors_than_actors_usually_keep(task, monkeypatch) -> None:
     """Two actors that the driver talks to, one of which leads a third; some vectors stay, others are new."""
     monkeypatch.setattr(ClientActor, "node", lambda self: str(os.getpid()))
-    pool = RayActors(*task[:2], actors=3, cpus=0.5, fan_out=2)
+    pool = RayActors(task, actors=3, cpus=0.5, fan_out=2)
     vectors = [torch.full((10_000,), float(i), dtype=torch.float64) for i in range(6)]
     try:
         assert len(pool.links) == 2
@@ -256,7 +256,7 @@ def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
     from fedmbo_ray.runs.build import build_task
 
     big = build_task(wide)
-    pool = RayActors(*big[:2], actors=2, cpus=0.5)
+    pool = RayActors(big, actors=2, cpus=0.5)
     sent: list[int] = []
     from fedmbo_ray.backends.ray.messages import Connection
 
@@ -278,9 +278,9 @@ def test_x_is_sent_once_per_round_and_actor(task, monkeypatch) -> None:
 
 
 def test_data_reach_the_object_store_once(task) -> None:
-    pool = RayActors(*task[:2], actors=3, cpus=0.5)
+    pool = RayActors(task, actors=3, cpus=0.5)
     try:
-        assert all(isinstance(argument, ray.ObjectRef) for argument in pool.args[:2])
+        assert all(isinstance(argument, ray.ObjectRef) for argument in pool.args[:3])
     finally:
         pool.close()
 
@@ -299,7 +299,7 @@ def test_no_room_is_said_at_once(cluster) -> None:
 def test_fractions_of_gpus_are_placed_as_asked(task) -> None:
     """Eight actors of a quarter GPU fill two (faked) GPUs, four on each, and choose their device by what they got."""
     make = ray.remote(ClientActor).options(num_cpus=0.1, num_gpus=0.25)
-    actors = [make.remote(*task[:2]) for _ in range(8)]
+    actors = [make.remote(*task[:2], stored_test(task)) for _ in range(8)]
     found = ray.get(
         [actor.__ray_call__.remote(lambda self: (ray.get_gpu_ids(), self.computer.device.type)) for actor in actors]
     )

@@ -36,7 +36,7 @@ def held_by_actors(path: Path) -> int:
     task = build_task(read_config(None, [f"data={{name: file, path: {path}, partition: iid}}", *WORDS]))
     x, y = task.problem.init(stream(0))
     before = actor_processes()
-    pool = RayActors(*task[:2], actors=2, cpus=0.5)
+    pool = RayActors(task, actors=2, cpus=0.5)
     try:
         fed = federation(task, 64, backend=pool, block_size=2)
         for number in range(3):

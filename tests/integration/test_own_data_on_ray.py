@@ -48,7 +48,7 @@ def test_rows_of_a_large_file(cluster: str, tmp_path: Path, monkeypatch: pytest.
 
     expected = gradient(federation(task, 4).backend)
     for there in (True, False):
-        pool = RayActors(*task[:2], actors=1, cpus=0.5)
+        pool = RayActors(task, actors=1, cpus=0.5)
         try:
             if there:
                 assert torch.equal(gradient(pool), expected)

@@ -20,3 +20,16 @@ def groups() -> dict[str, Any]:
     inputs, of = rng.standard_normal((400, 5)), rng.choice(3, size=400, p=[0.6, 0.3, 0.1])
     scores = np.stack([inputs[:, 0], inputs[np.arange(400), 1 + of], np.zeros(400)], 1)
     return {"inputs": inputs, "targets": scores.argmax(1), "groups": of}
+
+
+def many_to_test() -> dict[str, Any]:
+    """200 rows of 40 features to learn from and 2300 to test on, in four classes."""
+    rng = stream(0, "many to test")
+    inputs = rng.standard_normal((2500, 40)).astype(np.float32)
+    targets = inputs[:, :4].argmax(1)
+    return {
+        "inputs": inputs[2300:],
+        "targets": targets[2300:],
+        "test_inputs": inputs[:2300],
+        "test_targets": targets[:2300],
+    }

@@ -172,7 +172,7 @@ def test_a_folder_of_version_0_1_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("calls", [1, 20])
+@pytest.mark.parametrize("calls", [1, 15])
 def test_an_interrupt_leaves_a_folder_to_go_on_from(calls: int, tmp_path: Path, monkeypatch) -> None:
     config, left, before = tiny_config(rounds=5), [calls], surroundings()
     original = InProcess.run

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from tasks import tiny_task
+from tasks import tiny_config, tiny_task
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
@@ -13,7 +13,10 @@ from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.data import array_clients
 from fedmbo_ray.data.array_clients import ArrayClients, Rows, Scaling
 from fedmbo_ray.data.batches import Draw
+from fedmbo_ray.problems.figures import metrics_of
 from fedmbo_ray.problems.flat_module import FlatModule, flatten
+from fedmbo_ray.problems.oracles import grad_x_upper, grad_y_lower
+from fedmbo_ray.runs.build import build_task
 
 
 def tied() -> nn.Module:
@@ -69,6 +72,22 @@ def test_a_large_data_set_stays_bytes_and_draws_the_same_numbers(monkeypatch: py
 def test_a_problem_can_be_sent_after_use() -> None:
     task = tiny_task("hyper_representation")
     x, y = task.problem.init(stream(0))
-    before = task.problem.metrics(x, y, task.test)
+    before = metrics_of(task.problem, x, y, task.test)
     again = pickle.loads(pickle.dumps(task.problem))  # noqa: S301
-    assert again.metrics(x, y, task.test) == before
+    assert metrics_of(again, x, y, task.test) == before
+
+
+def test_mixed_precision_rounds_features_and_nothing_else() -> None:
+    whole, mixed = (
+        build_task(
+            tiny_config("hyper_representation", problem={"name": "hyper_representation", "mixed_precision": each})
+        )
+        for each in (False, True)
+    )
+    x, y = whole.problem.init(stream(0))
+    batch = whole.data.draw(np.arange(3), np.arange(3, dtype=np.uint64), Draw("train", 4), torch.device("cpu"))
+    for oracle in (grad_y_lower, grad_x_upper):
+        expected, found = (oracle.sum(task.problem, batch, (x, y), ()) for task in (whole, mixed))
+        assert found.dtype == expected.dtype
+        assert not torch.equal(found, expected)
+        assert torch.nn.functional.cosine_similarity(found, expected, 0) > 0.999

@@ -11,7 +11,8 @@ from torch.func import grad, hessian, jacrev
 
 from fedmbo_ray.core.rng import draw_seeds, stream
 from fedmbo_ray.data.batches import Draw, Integers
-from fedmbo_ray.federation.execution import Block, Job, draw_batches, run_block
+from fedmbo_ray.federation.draws import draw_batches
+from fedmbo_ray.federation.execution import Block, Job, run_block
 from fedmbo_ray.methods.lower.fedlin import unequal_steps
 from fedmbo_ray.methods.lower.fedsvrg import local_svrg
 from fedmbo_ray.problems import oracles
@@ -71,7 +72,7 @@ def test_products_are_those_of_the_dense_matrices(name: str) -> None:
 
 
 def draws(task, block: Block) -> list:
-    return [draw_batches(task.data, draw, block, CPU) for draw in (TRAIN, VALIDATION)]
+    return [draw_batches(task.data, draw, block.clients, block.seeds, CPU) for draw in (TRAIN, VALIDATION)]
 
 
 @pytest.mark.parametrize("name", TINY_PROBLEMS)
@@ -79,7 +80,7 @@ def test_hessian_is_symmetric_and_strongly_convex(name: str) -> None:
     task, rng = tiny_task(name), stream(1)
     x, y = point(task, rng)
     block = Block(np.array([0]), draw_seeds(rng, 1), ())
-    batch = draw_batches(task.data, TRAIN, block, CPU)
+    batch = draw_batches(task.data, TRAIN, block.clients, block.seeds, CPU)
     batch = type(batch)(*(part[0] for part in batch))
     u, v = torch.from_numpy(rng.standard_normal((2, *y.shape)))
     Hu, Hv = (oracles.hessian_yy(task.problem, batch, x, y, w) for w in (u, v))
@@ -95,13 +96,10 @@ def test_a_block_computes_what_its_clients_would(name: str, oracle: str) -> None
     x, y = point(task, rng)
     each = (torch.from_numpy(rng.standard_normal((5, *y.shape))),) if "v" in signature(kernel.value).parameters else ()
     block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
-    one_by_one = [
-        run_block(task.problem, task.data, Job(_hide(kernel), (x, y), draw, False), _slot(block, i), CPU)
-        for i in range(5)
-    ]
+    one_by_one = [run_block(task, Job(_hide(kernel), (x, y), draw, False), _slot(block, i), CPU) for i in range(5)]
     expected = [torch.cat(parts) for parts in zip(*one_by_one, strict=True)]
-    stacked = run_block(task.problem, task.data, Job(kernel, (x, y), draw, False), block, CPU)
-    summed = run_block(task.problem, task.data, Job(kernel, (x, y), draw, True), block, CPU)
+    stacked = run_block(task, Job(kernel, (x, y), draw, False), block, CPU)
+    summed = run_block(task, Job(kernel, (x, y), draw, True), block, CPU)
     for a, b, c in zip(expected, stacked, summed, strict=True):
         assert close(a, b)
         assert close(a.sum(0), c)
@@ -131,7 +129,7 @@ def test_formulas_are_the_derivatives_that_autograd_finds(name: str, oracle: str
     block = Block(rng.integers(20, size=5), draw_seeds(rng, 5), each)
     for summed in (False, True):
         by_formula, by_autograd = (
-            run_block(problem, task.data, Job(kernel, shared, draw, summed), block, CPU)
+            run_block(task._replace(problem=problem), Job(kernel, shared, draw, summed), block, CPU)
             for problem in (task.problem, Unlayered(task.problem))
         )
         assert all(close(a, b) for a, b in zip(by_formula, by_autograd, strict=True))
@@ -162,8 +160,8 @@ def test_steps_on_one_batch_look_at_it_once() -> None:
     ):
         problem = Counted(task.problem)
         job = Job(kernel, (x, y, torch.zeros_like(y)), draw, False)
-        (counted,) = run_block(problem, task.data, job, block, CPU)
-        (plain,) = run_block(Unlayered(task.problem), task.data, job, block, CPU)
+        (counted,) = run_block(task._replace(problem=problem), job, block, CPU)
+        (plain,) = run_block(task._replace(problem=Unlayered(task.problem)), job, block, CPU)
         assert problem.looks == looks
         assert close(counted, plain)
 
@@ -175,7 +173,7 @@ def test_stacked_losses_are_the_losses(name: str) -> None:
     ys = y + torch.from_numpy(rng.standard_normal((4, *y.shape)))
     block = Block(rng.integers(20, size=4), draw_seeds(rng, 4), ())
     for loss, draw in ((task.problem.lower, TRAIN), (task.problem.upper, VALIDATION)):
-        batches = draw_batches(task.data, draw, block, CPU)
+        batches = draw_batches(task.data, draw, block.clients, block.seeds, CPU)
         stacked = oracles.losses(loss, task.problem, x, ys, batches)
         single = [loss(x, ys[i], type(batches)(*(part[i] for part in batches))) for i in range(4)]
         assert close(stacked, torch.stack(single))
@@ -184,9 +182,9 @@ def test_stacked_losses_are_the_losses(name: str) -> None:
 def test_several_draws_are_independent_and_counted_batches_stack() -> None:
     task = tiny_task("hyper_representation")
     block = Block(np.array([1, 2]), draw_seeds(stream(4), 2), ())
-    first, second = draw_batches(task.data, (TRAIN, TRAIN), block, CPU)
+    first, second = draw_batches(task.data, (TRAIN, TRAIN), block.clients, block.seeds, CPU)
     assert not torch.equal(first.rows, second.rows)
-    many = draw_batches(task.data, Draw("train", 3, count=1), block, CPU)
+    many = draw_batches(task.data, Draw("train", 3, count=1), block.clients, block.seeds, CPU)
     assert many.rows.shape == (2, 1, 3)
 
 

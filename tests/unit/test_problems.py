@@ -15,6 +15,7 @@ from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.methods.hypergradients import HYPERGRADIENTS
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.problems.fair_reweighting import odds_gap, squared_gaps
+from fedmbo_ray.problems.figures import metrics_of
 from fedmbo_ray.problems.oracles import grad_y_lower, hessian_yy
 from fedmbo_ray.runs.build import build_task
 
@@ -75,7 +76,7 @@ def test_ridge_regression_predicts_in_the_units_of_the_data() -> None:
     task = tiny_task("ridge_head")
     x, _ = point(task)
     y = task.problem.exact_lower(x, task.data)
-    figures, config = task.problem.metrics(x, y, task.test), tiny_config("ridge_head")
+    figures, config = metrics_of(task.problem, x, y, task.test), tiny_config("ridge_head")
     targets = torch.from_numpy(config.data.load().test_targets)
     errors = task.problem.model(x, y)(task.test.inputs).detach().squeeze(1) - targets
     assert figures["test_rmse"] == pytest.approx(float(errors.square().mean().sqrt()))

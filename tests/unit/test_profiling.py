@@ -59,7 +59,7 @@ def test_a_stack_is_named_after_what_it_does(tmp_path: Path) -> None:
     stacks = {
         f"{solving};federation/clients.py:_communicate;federation/execution.py:run_block": 0.6,
         f"{solving};federation/clients.py:_communicate;x.py:f": 0.1,
-        "a.py:main;runs/loop.py:records;runs/loop.py:_record": 0.2,
+        "a.py:main;runs/loop.py:records;runs/loop.py:_record;federation/execution.py:run_block": 0.2,
         "a.py:main;loading.py:load": 100.0,
     }
     actor = {"backends/ray/client_actor.py:serve;backends/ray/messages.py:receive;backends/ray/messages.py:_first": 1.0}
@@ -68,6 +68,7 @@ def test_a_stack_is_named_after_what_it_does(tmp_path: Path) -> None:
     shown = text(Profile.read(tmp_path / "profile.json"))
     lines = {line.split("│")[1].strip(): line for line in shown.splitlines() if line.startswith("│")}
     assert "60.00 (67 %)" in lines["computing"]
+    assert "20.00 (22 %)" in lines["evaluating and recording"]
     assert "10.00 (11 %)" in lines["sampling clients, cutting blocks, counting"]
     assert "100.00 (100 %)" in lines["waiting for the driver"]
     assert "70.00 (78 %)" in lines["methods/lower/fedavg.py:solve"]

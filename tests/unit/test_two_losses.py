@@ -165,7 +165,7 @@ def test_it_learns(name: str) -> None:
 def test_a_transformer_on_a_table_is_a_backbone() -> None:
     words = (f"data={HERE}:table", "data.partition=natural", "clients.num_clients=6", "algorithm.step_size=0.05")
     run = run_experiment(None, *words, f"problem.backbone={HERE}:encoder", rounds=100, progress=False)
-    assert run.records["upper_loss"].iloc[-1] < 0.6 * run.records["upper_loss"].iloc[0]
+    assert run.records["upper_loss"].iloc[-1] < 0.75 * run.records["upper_loss"].iloc[0]
     assert run.config.data.partition.__class__.__name__ == "Natural"
 
 

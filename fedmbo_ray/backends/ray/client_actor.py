@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 import traceback
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,14 +15,15 @@ from ray import ObjectRef, cloudpickle
 from ray.actor import ActorHandle
 from torch import Tensor
 
+from fedmbo_ray.backends.ray.accelerator import data_on, on_host, prepared_gpu, problem_on
 from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors, packed, shares, unpacked
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.sampling import Stacks, sampled
-from fedmbo_ray.data.batches import ClientData
+from fedmbo_ray.data.batches import Batch, ClientData
 from fedmbo_ray.federation.execution import Block, Job, run_block
 from fedmbo_ray.federation.reduction import Array, Joined, Part
-from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.base import Problem, Task
 
 
 @lru_cache(maxsize=64)
@@ -33,19 +35,22 @@ def unpickled(spec: bytes) -> Any:
 class Computer:
     """What a client actor does, without Ray: answers requests on one device."""
 
-    def __init__(self, problem: Problem, data: ClientData, device: torch.device) -> None:
-        self.problem, self.data, self.device = problem, data, device
+    def __init__(self, task: Task, device: torch.device, room: float = 0.0) -> None:
+        """With `room`, as many bytes of data may be on the device."""
+        self.task = Task(problem_on(device, task.problem), data_on(device, task.data, room), task.test)
+        self.device = device
         self.vectors = KeptVectors[Tensor]()
 
     def compute(self, request: Request, arrays: Arrays) -> tuple[Reply, Arrays]:
         try:
-            return packed(Joined(request.total, self._parts(request, iter(arrays))))
+            reply, results = packed(Joined(request.total, self._parts(request, iter(arrays))))
+            return reply, on_host(results)
         except RunFailed as error:
             return Reply((), str(error)), []
         except Exception:  # whatever a user's kernel raises is the driver's to report
             return Reply((), f"a client's computation raised:\n{traceback.format_exc()}"), []
 
-    def _parts(self, request: Request, arrays: Iterator[Any]) -> Iterator[Part[Array]]:
+    def _parts(self, request: Request, arrays: Iterator[Any]) -> Iterator[Part[Tensor]]:
         self.vectors.make_room(request.kinds)
         shared = tuple(self._shared(kind, arrays) for kind in request.kinds)
         kernel, *rest = unpickled(request.spec)
@@ -54,8 +59,7 @@ class Computer:
             block = Block(
                 next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(request.rows))
             )
-            outputs = run_block(self.problem, self.data, job, block, self.device)
-            yield job.part(number, tuple([out.detach().cpu().numpy() for out in outputs]))
+            yield job.part(number, run_block(self.task, job, block, self.device))
 
     def _shared(self, kind: int | None, arrays: Iterator[Array]) -> Tensor:
         if kind is not None and kind > 0:
@@ -64,6 +68,13 @@ class Computer:
         if kind is not None:
             self.vectors.add(-kind, tensor)
         return tensor
+
+
+def from_store(test: Arrays) -> Batch:
+    """The test data, which stay where they are; nobody writes to them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return Batch(*map(torch.from_numpy, test))
 
 
 class Member(NamedTuple):
@@ -75,16 +86,19 @@ class Member(NamedTuple):
 
 
 class ClientActor:
-    """Holds the problem, (by reference into the node's object store) the data, whom it leads, and no other state."""
+    """Holds the task, whose data are in the node's object store, whom it leads, and no other state."""
 
-    def __init__(self, problem: Problem, data: ClientData, profile: bool = False) -> None:
+    def __init__(self, problem: Problem, data: ClientData, test: Arrays | None, profile: bool = False) -> None:
         torch.set_num_threads(1)
         # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
         if hasattr(os, "SCHED_BATCH"):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         gc.freeze()  # nothing made so far is garbage: don't look through it again and again
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
-        self.computer = Computer(problem, data, device)
+        share = ray.get_runtime_context().get_assigned_resources().get("GPU", 1.0)
+        usable = device.type == "cuda" and torch.cuda.is_available()  # else the first answer says what is wrong
+        task = Task(problem, data, None if test is None else from_store(test))
+        self.computer = Computer(task, device, prepared_gpu(share) if usable else 0.0)
         self.members: list[Member] = []
         self.refs, self.told = KeptVectors[ObjectRef](), dict[int, SentVectors]()
         self.profiling = sampled(profile)

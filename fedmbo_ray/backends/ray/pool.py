@@ -3,7 +3,8 @@
 import contextlib
 import math
 from collections import Counter, deque
-from collections.abc import Container, Hashable
+from collections.abc import Container
+from functools import lru_cache
 from typing import TypeAlias
 
 import ray
@@ -13,6 +14,7 @@ from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 
+from fedmbo_ray.backends.ray.accelerator import GPU_ARITHMETIC
 from fedmbo_ray.backends.ray.client_actor import ClientActor, Member
 from fedmbo_ray.backends.ray.hierarchy import FAN_OUT, members, weight
 from fedmbo_ray.backends.ray.messages import LARGE, Arrays
@@ -21,11 +23,10 @@ from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, KeptVectors, Reply, 
 from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, SharedArray, SocketLink
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.sampling import Stacks
-from fedmbo_ray.data.batches import ClientData
-from fedmbo_ray.federation.execution import Block, Job, Seconds
+from fedmbo_ray.federation.execution import Block, BlockKernel, Job, Seconds
 from fedmbo_ray.federation.reduction import Array, Joined, Part
 from fedmbo_ray.federation.sent import VersionNumbers
-from fedmbo_ray.problems.base import Problem
+from fedmbo_ray.problems.base import Task, is_predicting
 from fedmbo_ray.problems.oracles import Gradient
 
 ActorPlace: TypeAlias = "NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | None"
@@ -43,8 +44,7 @@ class RayActors:
 
     def __init__(
         self,
-        problem: Problem,
-        data: ClientData,
+        task: Task,
         actors: int,
         cpus: float = 1.0,
         gpus: float = 0.0,
@@ -57,10 +57,9 @@ class RayActors:
         self.places = places or [None] * actors
         self.profile, self.profiles = profile, dict[str, Stacks]()
         self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
-        self.args = (ray.put(problem), ray.put(data), profile)  # kept: a replacement needs them, too
+        self.args = (*map(ray.put, (*task[:2], stored_test(task))), profile)  # kept: a replacement needs them, too
         self.replaced = 0
         self.versions = VersionNumbers(most=VERSIONS_KEPT)
-        self.specs: dict[Hashable, bytes] = {}
         self.actors = [self._start(place) for place in self.places]
         nodes = ray.get([actor.node.remote() for actor in self.actors])
         here = ray.get_runtime_context().get_node_id()
@@ -77,8 +76,9 @@ class RayActors:
 
     @property
     def description(self) -> str:
-        """How many actors there are, and how they are reached."""
-        return f"ray, {len(self.actors)} actor(s) {'by socket' if self.near else 'by calls'}"
+        """How many actors there are, how they are reached, and how their GPUs compute."""
+        gpus = f", on GPUs: {GPU_ARITHMETIC}" if self.options["num_gpus"] else ""
+        return f"ray, {len(self.actors)} actor(s) {'by socket' if self.near else 'by calls'}{gpus}"
 
     def _start(self, place: ActorPlace) -> ActorHandle:
         return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
@@ -112,7 +112,7 @@ class RayActors:
             raise
 
     def _run(self, job: Job, blocks: list[Block], busy: dict[int, tuple[int, ...]]) -> Part[Tensor]:
-        spec = self._spec(job)
+        spec = spec_of(job)
         self.versions.make_room(len(job.shared))
         shared = [SharedArray(part.numpy(), self._version(part)) for part in job.shared]
         joined = Joined[Array](len(blocks))
@@ -183,15 +183,6 @@ class RayActors:
             return " ".join(str(error).split())
         return "nothing"
 
-    def _spec(self, job: Job) -> bytes:
-        """What the actors are to do; pickling it takes longer than sending it, so oracles are done once."""
-        what = (job.kernel, job.draw, job.summed, job.own)
-        if not isinstance(job.kernel, Gradient):
-            return cloudpickle.dumps(what)
-        if what not in self.specs:
-            self.specs[what] = cloudpickle.dumps(what)
-        return self.specs[what]
-
     def _version(self, part: Tensor) -> int | None:
         """The version number of a large vector; None for a small one, which is sent every time."""
         return None if part.nbytes < LARGE else self.versions.of(part)
@@ -204,6 +195,20 @@ class RayActors:
                 with contextlib.suppress(ray.exceptions.RayError):  # it is gone, and its profile with it
                     self.profiles[f"client actor {number}"] = ray.get(actor.profile.remote(), timeout=30)
             ray.kill(actor)
+
+
+def stored_test(task: Task) -> Arrays | None:
+    """The test data as arrays, of which a node has one copy for all its actors; None if actors don't need them."""
+    return None if task.test is None or not is_predicting(task.problem) else [field.numpy() for field in task.test]
+
+
+def spec_of(job: Job) -> bytes:
+    """What the actors are to do; pickling it takes longer than sending it, so that of oracles is done once."""
+    what = (job.kernel, job.draw, job.summed, job.own)
+    return pickled_once(what) if isinstance(job.kernel, Gradient | BlockKernel) else cloudpickle.dumps(what)
+
+
+pickled_once = lru_cache(maxsize=64)(cloudpickle.dumps)
 
 
 def tensors(part: Part[Array]) -> Part[Tensor]:

@@ -2,13 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from ray.exceptions import ObjectLostError, RayActorError
 
 from fedmbo_ray.backends.ray.messages import Arrays
-from fedmbo_ray.federation.reduction import Array, Joined, Part
+from fedmbo_ray.federation.reduction import A, Array, Joined, Part
 
 V = TypeVar("V")  # what is kept of a vector
 
@@ -82,10 +82,10 @@ class Reply(NamedTuple):
     lost: tuple[int, ...] = ()  # actors that were to help, and have died
 
 
-def packed(joined: Joined[Array], lost: tuple[int, ...] = ()) -> tuple[Reply, Arrays]:
-    parts = list(joined.parts.values())
+def packed(joined: Joined[A], lost: tuple[int, ...] = ()) -> tuple[Reply, list[A]]:
+    parts: list[Part[A]] = list(joined.parts.values())
     shapes = [(part.first, part.size, len(part.sums), len(part.rows), len(part.rows[0])) for part in parts]
-    arrays = [array for part in parts for array in (*part.sums, *(array for row in part.rows for array in row))]
+    arrays = [array for part in parts for array in chain(part.sums, *part.rows)]
     return Reply(tuple(shapes), None, lost), arrays
 
 
