@@ -58,6 +58,7 @@ def dry_run(args: argparse.Namespace) -> None:
     from fedmbo_ray.backends.ray.placement import total
     from fedmbo_ray.runs.ray_session import ray_session
     from fedmbo_ray.sweeps.preflight import asked, nodes, require_place
+    from fedmbo_ray.sweeps.rungs import rounds_in_all, stages
     from fedmbo_ray.sweeps.space import corners
 
     sweep, ended = planned(args)
@@ -67,6 +68,9 @@ def dry_run(args: argparse.Namespace) -> None:
     count = tune.samples if points is None else len(points)
     runs = f"{tune.seeds} runs of " if tune.seeds > 1 else ""
     print(f"{count} trials of {runs}{sweep.length} each, at most" + (f"; {ended} have ended already" if ended else ""))
+    if any(sweep.rungs) and (rounds := rounds_in_all(sweep, count)) is not None:
+        found = ", ".join(f"{trials} to round {until}" for until, trials in stages(sweep, count))
+        print(f"trials that run on, at most: {found}; {rounds * tune.seeds} rounds in all")
     print(f"a trial asks for {asked(sweep.bundles(config))}")
     with ray_session():
         have = nodes()

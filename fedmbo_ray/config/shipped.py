@@ -37,7 +37,12 @@ def find_config(word: str | Path) -> Path:
 
 def is_override(word: str | Path) -> bool:
     """Whether a word is a `key.path=value`, and not the name of a file that has a `=` in it."""
-    return isinstance(word, str) and "=" in word and not Path(word).expanduser().is_file()
+    if not isinstance(word, str) or "=" not in word:
+        return False
+    try:
+        return not Path(word).expanduser().is_file()
+    except OSError:  # too long for a name
+        return True
 
 
 def comment(file: Path) -> str:

@@ -138,10 +138,13 @@ class SweepFolder:
 
     @contextmanager
     def claimed(self, plain: Fields) -> Iterator[None]:
-        """Held by the one process that works here, the sweep written down."""
+        """Held by the one process that works here, the sweep written down; what has failed is to be run again."""
         with held(self.path):
             new_identity(self.identity_file, begun=self.has_sweep())
             write_atomically(self.sweep_file, to_yaml(plain))
+            for trial in self.trials():
+                if trial.status == "failed":  # MLflow must not be told that it has ended
+                    trial.ending_file.unlink()
             yield
 
     @cached_property
@@ -157,6 +160,11 @@ class SweepFolder:
     def trials(self) -> list[TrialFolder]:
         """Those that have begun."""
         return [self.trial(each.parent.name) for each in sorted((self.path / "trials").glob("*/point.json"))]
+
+
+def numbered(number: int) -> str:
+    """The name of a trial whose point is known by its number."""
+    return f"{number:05d}"
 
 
 def means(runs: list[list[Record]]) -> list[Record]:

@@ -8,12 +8,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder
+from fedmbo_ray.runs.limits import Limits
+from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder, TrialFolder
 from fedmbo_ray.sweeps.ranking import ranked
+from fedmbo_ray.sweeps.rungs import rounds_in_all
 from fedmbo_ray.sweeps.schema import SweepPlan
 
 SECONDS_BETWEEN_LINES = 10.0
 ROWS = 12
+WAITING = "waiting"  # at a rung, for the other trials
 EARLY = 0.02  # the share of a sweep before which its rate says little: starting takes seconds
 
 
@@ -21,16 +24,19 @@ class SweepProgress:
     def __init__(self, sweep: SweepPlan, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
         self.rounds: dict[str, int | None] = {}  # of a trial, since they may differ
-        self.shares: dict[str, float] = {}  # of a trial that are done
-        before = [each for each in ranked(folder, sweep.tune) if each.status in STATUSES]
-        self.status = {each.name: each.status for each in before}
+        self.waits, rounds = any(sweep.rungs), rounds_in_all(sweep, total)
+        self.whole = total if rounds is None or sweep.rounds is None else rounds / sweep.rounds  # runs to their end
+        self.shares = {trial.name: self._share(trial) for trial in folder.trials()}  # of a run that a trial has done
+        self.before = sum(self.shares.values())
+        before = [each for each in ranked(folder, sweep.tune) if self.waits or each.status in STATUSES]
+        self.status = {each.name: each.status if each.status in STATUSES else WAITING for each in before}
         self.rows = {each.name: (each.round, each.score) for each in before if each.score is not None}
-        self.begun, self.started, self.shown = len(self.status), time.monotonic(), 0.0
+        self.started, self.shown = time.monotonic(), 0.0
         self.console = console
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal and not console.quiet else None
 
     def __enter__(self) -> "SweepProgress":
-        self._say(f"{self.total} trials, {self.begun} of them done before; folder: {self.folder.path}")
+        self._say(f"{self.total} trials, {self.done()} of them done before; folder: {self.folder.path}")
         if self.live is not None:
             self.live.start()
         return self
@@ -41,6 +47,8 @@ class SweepProgress:
 
     def heard(self, name: str, round: int, share: float, score: float) -> None:
         self.rows[name], self.shares[name] = (round, score), share
+        if self.status.get(name) == WAITING:
+            del self.status[name]
 
     def rounds_of(self, name: str, round: int) -> str:
         """ "30/200", or "30" where only a budget ends a trial."""
@@ -50,10 +58,18 @@ class SweepProgress:
 
     def ended(self, name: str, status: str) -> None:
         self.status[name] = status
+        if status in STATUSES and not self.waits:  # what is left of a trial is not to be done
+            self.shares[name] = 1.0
         if self.live is None and status in STATUSES:
             round, score = self.rows.get(name, (0, float("nan")))
             label = self.folder.trial(name).label
             self._say(f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})")
+
+    def decided(self) -> None:
+        """Look which of the trials that were waiting have been stopped."""
+        for name in [name for name, status in self.status.items() if status == WAITING]:
+            if (status := self.folder.trial(name).status) in STATUSES:
+                self.ended(name, status)
 
     def refresh(self) -> None:
         now = time.monotonic()
@@ -65,19 +81,22 @@ class SweepProgress:
         elif self.rows:
             self._say(self.line())
 
+    def done(self) -> int:
+        """How many trials have ended."""
+        return sum(status in STATUSES for status in self.status.values())
+
     def line(self) -> str:
-        done = sum(status in STATUSES for status in self.status.values())
         running = sum(name not in self.status for name in self.rows)
+        waiting = sum(status == WAITING for status in self.status.values())
+        wait = f", {waiting} waiting" if waiting else ""
         best = self._sorted()[:1]
         lead = f"; best {self.sweep.tune.metric} so far {best[0][1][1]:.4g} (trial {best[0][0]})" if best else ""
-        return f"{done}/{self.total} trials done, {running} running{lead}{self.eta()}"
+        return f"{self.done()}/{self.total} trials done, {running} running{wait}{lead}{self.eta()}"
 
     def eta(self) -> str:
         """How long it takes at most: trials that are stopped early make it shorter."""
-        seconds = time.monotonic() - self.started
-        ended = sum(status in STATUSES for status in self.status.values()) - self.begun
-        under_way = sum(share for name, share in self.shares.items() if name not in self.status)
-        share = (ended + under_way) / max(self.total - self.begun, 1)
+        seconds, left = time.monotonic() - self.started, self.whole - self.before
+        share = (sum(self.shares.values()) - self.before) / left if left > 0 else 0.0
         if share < EARLY:
             return ""
         return f"; ETA {seconds * (1 - share) / share:.0f} s"
@@ -90,6 +109,13 @@ class SweepProgress:
             label, status = self.folder.trial(name).label, self.status.get(name, "running")
             table.add_row(name, label, self.rounds_of(name, round), f"{score:.4g}", status)
         return table
+
+    def _share(self, trial: TrialFolder) -> float:
+        """How much of a run a trial has done; one that ends early has all done, where nobody waits for it."""
+        if trial.status in STATUSES and not self.waits:
+            return 1.0
+        lasts, limits = trial.lasts(), Limits.of(self.sweep.config(trial.point))
+        return min((limits.share(last) for last in lasts), default=0.0)
 
     def _say(self, line: str) -> None:
         if not self.console.quiet:

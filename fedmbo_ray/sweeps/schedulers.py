@@ -1,5 +1,7 @@
 """Which trials go on, and which are stopped or changed on the way."""
 
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
 from annotated_types import Ge
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from fedmbo_ray.sweeps.space import Space
 
+NO_END = 10**9  # rounds, for schedulers of trials that end with their budget
+
 
 class Scheduler(Protocol):
     compares: ClassVar[bool]  # whether a trial's fate depends on others, so that it must hear of those that have ended
@@ -22,9 +26,25 @@ class Scheduler(Protocol):
         """Ray Tune's scheduler by `score` and `round`, on a space of its own domains, for trials of so many rounds."""
         ...
 
+    def rungs(self, rounds: int) -> Iterator[int]:
+        """The rounds, below so many, in which every trial waits for all others, and some are stopped."""
+        ...
+
+    def places(self, trials: int) -> int:
+        """How many of the trials at a rung go on."""
+        ...
+
+
+class _NeverWaits:
+    def rungs(self, rounds: int) -> Iterator[int]:
+        return iter(())
+
+    def places(self, trials: int) -> int:
+        return trials
+
 
 @settings
-class Fifo:
+class Fifo(_NeverWaits):
     """Every trial runs to its end."""
 
     compares: ClassVar[bool] = False
@@ -37,7 +57,35 @@ class Fifo:
 
 
 @settings
-class Asha:
+class Halving:
+    """Successive halving: at 1, η, η², … times `grace` rounds all trials wait, and of n the best ⌈n/η⌉ go on.
+
+    `sweeps/rungs.py` runs them from rung to rung; Ray Tune sees trials that run to their end.
+    """
+
+    compares: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+
+    grace: Count = 20
+    reduction: Annotated[Count, Ge(2)] = 3  # η
+
+    def make(self, space: "Space", rounds: int) -> "TrialScheduler":
+        from ray.tune.schedulers import FIFOScheduler
+
+        return FIFOScheduler()
+
+    def rungs(self, rounds: int) -> Iterator[int]:
+        rung = self.grace
+        while rung < rounds:
+            yield rung
+            rung *= self.reduction
+
+    def places(self, trials: int) -> int:
+        return math.ceil(trials / self.reduction)
+
+
+@settings
+class Asha(_NeverWaits):
     """Successive halving without waiting: at 1, η, η², … times `grace` rounds the best 1/η of the trials go on."""
 
     compares: ClassVar[bool] = True
@@ -54,7 +102,7 @@ class Asha:
 
 
 @settings
-class Pbt:
+class Pbt(_NeverWaits):
     """Population-based training: every `interval` rounds a trial of the last quarter copies one of the first.
 
     It then perturbs the dimensions' values. All dimensions must be such that a run can go on with another value.
@@ -71,6 +119,8 @@ class Pbt:
         return PopulationBasedTraining("round", perturbation_interval=self.interval, hyperparam_mutations=space)
 
 
-SCHEDULERS = Registry("scheduler", "schedulers", Scheduler, {"fifo": Fifo, "asha": Asha, "pbt": Pbt})
+SCHEDULERS = Registry(
+    "scheduler", "schedulers", Scheduler, {"fifo": Fifo, "halving": Halving, "asha": Asha, "pbt": Pbt}
+)
 
 AnyScheduler = Annotated[Scheduler, Component(SCHEDULERS)]

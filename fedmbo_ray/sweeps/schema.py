@@ -1,7 +1,7 @@
 """The typed form of a sweep: a run config with dimensions in place of values, and a section `tune`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -11,14 +11,15 @@ from pydantic import Field
 
 from fedmbo_ray.backends.ray.placement import Resources
 from fedmbo_ray.config.overrides import Override, changed
-from fedmbo_ray.config.schema import MOST_ACTORS, Fields, RunConfig, Section, Share
+from fedmbo_ray.config.schema import MOST_ACTORS, Fields, RecordConfig, RunConfig, Section, Share
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, at, choices, quoted
 from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.core.settings import Count, Positive
+from fedmbo_ray.runs.evaluation import EXACT
 from fedmbo_ray.sweeps.scales import STANDARD
-from fedmbo_ray.sweeps.schedulers import AnyScheduler, Fifo
-from fedmbo_ray.sweeps.searches import AnySearch, Random
+from fedmbo_ray.sweeps.schedulers import NO_END, AnyScheduler, Fifo
+from fedmbo_ray.sweeps.searches import SEARCHES, AnySearch, Random
 from fedmbo_ray.sweeps.space import Dimension, SweepPoint, corners, dimensions, placed, require_known
 
 MANY = 2000  # points, from which on a user is told that they are checked one by one
@@ -101,6 +102,11 @@ class SweepPlan(NamedTuple):
         return None if None in rounds else max(each for each in rounds if each is not None)
 
     @property
+    def rungs(self) -> Iterator[int]:
+        """The rounds in which all trials wait for each other."""
+        return self.tune.scheduler.rungs(self.rounds or NO_END)
+
+    @property
     def length(self) -> str:
         """How long a run is, in words."""
         return f"{self.rounds} rounds" if self.rounds is not None else "as many rounds as the budget lasts"
@@ -172,8 +178,25 @@ def check(sweep: SweepPlan) -> None:
         raise
     if sweep.tune.scheduler.copies and any(each.kind == "zip" for each in sweep.dims):
         raise ConfigError("this scheduler changes values separately, so a zip is not allowed", "tune", "scheduler")
+    rungs = list(sweep.rungs)
+    if rungs and sweep.points() is None:
+        search = SEARCHES.name_of(sweep.tune.search)
+        rule = "this scheduler compares all trials with each other, so search must be grid or random"
+        raise ConfigError(f"{rule}, but is {search}; asha goes with every search", "tune", "scheduler")
     points = sweep.examples()
     if len(points) > MANY:
         print(f"checking {len(points)} points", file=sys.stderr, flush=True)
     for point in points:
-        sweep.bundles(sweep.config(point))
+        config = sweep.config(point)
+        sweep.bundles(config)
+        check_rungs(rungs, config.record, sweep.tune.metric)
+
+
+def check_rungs(rungs: list[int], record: RecordConfig, metric: str) -> None:
+    """Raise a ConfigError if trials have no score at some rung."""
+    every = {"every": record.every, **({"exact_every": record.exact_every} if metric in EXACT else {})}
+    for key, rounds in every.items():
+        rung = next((rung for rung in rungs if rounds is not None and rung % rounds), None)
+        if rung is not None:
+            rule = f"every rung must be a multiple of record.{key}={rounds}, since trials are compared by their records"
+            raise ConfigError(f"{rule}, but got round {rung}", "tune", "scheduler")

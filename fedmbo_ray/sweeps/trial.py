@@ -6,7 +6,6 @@ import math
 import platform
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,19 +22,19 @@ from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.config.overrides import changes
 from fedmbo_ray.config.schema import Fields, RunConfig
 from fedmbo_ray.core.components import construct
-from fedmbo_ray.core.errors import FolderInUse, RunFailed
+from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.runs.limits import Limits
-from fedmbo_ray.runs.loop import MakeBackend, run
-from fedmbo_ray.sweeps.folder import TrialFolder, mean
+from fedmbo_ray.runs.loop import PATIENCE, MakeBackend, run
+from fedmbo_ray.sweeps.folder import TrialFolder, mean, numbered
 from fedmbo_ray.sweeps.remote_folder import Home
+from fedmbo_ray.sweeps.rungs import has_come_to
 from fedmbo_ray.sweeps.schema import SweepPlan, make_sweep
 from fedmbo_ray.sweeps.space import SweepPoint
 
 PROCESS = psutil.Process()
-PATIENCE = 60.0  # seconds until a folder that a dead sweep's process still holds is free
 
 
 Step = Callable[[list[Iterator[Record]]], list[Record | None]]  # the next record of each run, None at its end
@@ -46,6 +45,8 @@ class TrialConfig(TypedDict):
 
     point: SweepPoint
     before: NotRequired[int]  # how often the point was proposed before
+    number: NotRequired[int]  # of the trial, where Tune has others
+    until: NotRequired[int | None]  # the round where the trial waits for others; None: it runs to its end
 
 
 def run_trial(config: TrialConfig, plain: Fields, home: Home, numbers: list[int] | None) -> None:
@@ -58,14 +59,19 @@ def run_trial(config: TrialConfig, plain: Fields, home: Home, numbers: list[int]
             f"but {home.path} is not"
         )
     with home.trial(name, sweep.tune.seeds) as (folder, keep):
-        run_in(folder, sweep, point, keep)
+        run_in(folder, sweep, point, keep, config.get("until"))
 
 
-def run_in(folder: TrialFolder, sweep: SweepPlan, point: SweepPoint, keep: Callable[[], None]) -> None:
-    """Run what is left of a trial in its folder, which `keep` is called for whenever something is new there."""
+def run_in(
+    folder: TrialFolder, sweep: SweepPlan, point: SweepPoint, keep: Callable[[], None], until: int | None = None
+) -> None:
+    """Run what is left of a trial in its folder, or of its way to round `until`, where it may have to wait.
+
+    `keep` is called for whenever something is new in the folder.
+    """
     limits = Limits.of(sweep.config(point))
     if folder.point == point and folder.done:
-        for record in folder.records():  # halving compares others with it
+        for record in folder.records():  # asha compares others with it
             tune.report(report_of(sweep, limits, [record]))
         return
     folder.begin(point)
@@ -85,6 +91,9 @@ def run_in(folder: TrialFolder, sweep: SweepPlan, point: SweepPoint, keep: Calla
             with tempfile.TemporaryDirectory() as copy:
                 figures = report_of(sweep, limits, records)
                 tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)
+            if until is not None and all(has_come_to(until, record) for record in records):
+                break
+    keep()  # the checkpoints of runs that were closed on their way
 
 
 def node() -> str:
@@ -108,14 +117,12 @@ def trial_name(trial_id: str, config: TrialConfig, numbers: list[int] | None) ->
 
     Tune calls its trials <some letters>_00000, …_00001 and so on; `numbers` are those of our points.
     """
+    if "number" in config:
+        return numbered(config["number"])
     if numbers is not None:
         return numbered(numbers[int(trial_id.rpartition("_")[2])])
     digest = hashlib.sha256(json.dumps(config["point"], sort_keys=True).encode()).hexdigest()[:10]
     return f"{digest}-{config['before']}" if config["before"] else digest
-
-
-def numbered(number: int) -> str:
-    return f"{number:05d}"
 
 
 def checkpoint(folder: TrialFolder, directory: str) -> tune.Checkpoint:
@@ -159,25 +166,25 @@ def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) 
     if known and "status" in known[-1]:
         yield from known
         return
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            yield from run(config, folder, folder.has_run(), make_backend)
-            return
-        except FolderInUse:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
+    yield from run(config, folder, True, make_backend, patience=PATIENCE)
 
 
 def require_same_run(folder: RunFolder, config: RunConfig) -> None:
-    """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default."""
+    """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default.
+
+    A config that can't be read is written again: checkpoints tell whether they are of this one.
+    """
     if not folder.has_run():
         return
-    other = changes(construct(RunConfig, read_yaml(folder.config_file)).resolved(), config.resolved())
+    try:
+        there = construct(RunConfig, read_yaml(folder.config_file)).resolved()
+    except ConfigError:
+        folder.describe(config.resolved())
+        return
+    other = changes(there, config.resolved())
     if other:
         rule = f"the run in {folder.path} must have the config of its trial, but these keys differ: {', '.join(other)}"
-        raise RunFailed(f"{rule}; remove that folder to run it again, or continue it with the version that made it")
+        raise RunFailed(f"{rule}; continue it with the version that made it, or remove {folder.path} to run it again")
 
 
 def pooled(config: RunConfig) -> bool:
@@ -201,7 +208,7 @@ def pool(config: RunConfig, task: Task, seed: int) -> RayActors:
     first = 1 + seed * clients.actors  # the trial's own process is in bundle 0
     places = [PlacementGroupSchedulingStrategy(group, first + number) for number in range(clients.actors)]
     each = (clients.cpus_per_actor, clients.gpus_per_actor)
-    return RayActors(task.problem, task.data, clients.actors, *each, places=places)
+    return RayActors(task, clients.actors, *each, places=places)
 
 
 def adopt(sweep: SweepPlan, folder: TrialFolder, given: tune.Checkpoint) -> None:

@@ -1,6 +1,7 @@
 """A sweep's trials on Ray Tune. What they have done is in the sweep's folder, so that a new start is a continuation."""
 
 import logging
+import re
 import shutil
 import tempfile
 import time
@@ -13,16 +14,21 @@ from ray import tune
 from ray.tune import Callback
 from rich.console import Console
 
+from fedmbo_ray.core import errors
+from fedmbo_ray.core.compat import trials_need_no_environment
 from fedmbo_ray.core.process_state import environment_with
 from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.runs.driver import in_cluster, start_ray
 from fedmbo_ray.runs.ray_session import ray_session
-from fedmbo_ray.sweeps.folder import SweepFolder
-from fedmbo_ray.sweeps.progress import SweepProgress
+from fedmbo_ray.sweeps.folder import SweepFolder, numbered
+from fedmbo_ray.sweeps.progress import WAITING, SweepProgress
 from fedmbo_ray.sweeps.remote_folder import Home, home_of
+from fedmbo_ray.sweeps.rung_by_rung import RungByRung, UnderWay
+from fedmbo_ray.sweeps.rungs import going_on
+from fedmbo_ray.sweeps.schedulers import NO_END
 from fedmbo_ray.sweeps.schema import SweepPlan
 from fedmbo_ray.sweeps.space import LISTS, Dimension, SweepPoint
-from fedmbo_ray.sweeps.trial import TrialConfig, numbered, run_trial, trial_name
+from fedmbo_ray.sweeps.trial import TrialConfig, run_trial, trial_name
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -34,8 +40,8 @@ if TYPE_CHECKING:
 Trials = list["Trial"]
 Result = dict[str, float]
 
-NO_END = 10**9  # rounds, for schedulers of trials that end with their budget
 QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
+AT_ONCE = {"TUNE_MAX_PENDING_TRIALS_PG": "200"}  # as Tune has it itself where it is given all points beforehand
 
 
 def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
@@ -45,13 +51,14 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
     total = sweep.tune.samples if known is None else len(known)
     if waiting == {} or (known is None and not remaining(sweep, folder)):
         return
-    with ray_session(), environment_with(QUIET):
+    with ray_session(), environment_with(QUIET | (AT_ONCE if any(sweep.rungs) else {})):
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
         start_ray()
         with (
             workspace_of(sweep, folder) as workspace,
             closing(home_of(folder)) as home,
             SweepProgress(sweep, folder, total, console) as progress,
+            trials_need_no_environment(),
         ):
             tuner(sweep, folder, home, waiting, workspace, progress).fit()
 
@@ -71,7 +78,9 @@ def workspace_of(sweep: SweepPlan, folder: SweepFolder) -> Iterator[str]:
 
 
 def left(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> dict[int, SweepPoint]:
-    """The points still to run, by number; a scheduler that compares trials is told of those that have ended, too."""
+    """The points to run now, by number; a scheduler that compares trials is told of those that have ended, too."""
+    if any(sweep.rungs):
+        return {number: points[number] for number in going_on(sweep, folder, points)[0]}
     trials = [folder.trial(numbered(number)) for number in range(len(points))]
     if sweep.tune.scheduler.copies:  # its trials change their points
         points = [trial.point or point for trial, point in zip(trials, points, strict=True)]
@@ -93,17 +102,19 @@ def tuner(
     workspace: str,
     progress: SweepProgress,
 ) -> tune.Tuner:
-    section, numbers = sweep.tune, None if waiting is None else list(waiting)
+    section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if any(sweep.rungs) else None
+    listed = waiting if by_rung is None else None
+    numbers = None if listed is None else list(listed)
     settings = {"plain": sweep.plain(), "home": home, "numbers": numbers}
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, **settings), lambda config: group(sweep, config)),
-        param_space={} if waiting is None else {"point": tune.grid_search(list(waiting.values()))},
+        param_space={} if listed is None else {"point": tune.grid_search(list(listed.values()))},
         tune_config=tune.TuneConfig(
             metric="score",
             mode=section.mode,
-            search_alg=proposer(sweep, folder),
+            search_alg=by_rung or proposer(sweep, folder),
             scheduler=section.scheduler.make(space(sweep), sweep.rounds or NO_END),
-            num_samples=section.samples if waiting is None else 1,
+            num_samples=1 if listed is not None else -1 if by_rung is not None else section.samples,
             max_concurrent_trials=section.concurrency,
             time_budget_s=section.time_budget,
             reuse_actors=not section.scheduler.copies,  # a process that is kept would hold the trial's folder
@@ -112,7 +123,7 @@ def tuner(
             name="tune",
             storage_path=workspace,
             failure_config=tune.FailureConfig(max_failures=section.retries),
-            callbacks=[Observer(sweep, folder, progress, numbers)],
+            callbacks=[Observer(sweep, folder, progress, numbers), *([UnderWay(by_rung)] if by_rung else [])],
             verbose=0,
         ),
     )
@@ -162,21 +173,23 @@ class Observer(Callback):
         self.progress.refresh()
 
     def _end(self, trial: "Trial", status: str, reason: str) -> None:
-        """Unless its runs tell themselves how they ended, or the sweep's time is over."""
+        """Unless its runs tell themselves how they ended, it waits at a rung, or the sweep's time is over."""
         folder = self.folder.trial(self._name(trial))
         if not folder.point:  # it did not get as far as that
             folder.begin(trial.config["point"])
-        if folder.status == "running" and (status == "failed" or time.monotonic() < self.deadline):
+        waits = status == "stopped" and any(self.sweep.rungs)
+        if folder.status == "running" and (status == "failed" or (not waits and time.monotonic() < self.deadline)):
             folder.end(status, reason)
-        self.progress.ended(folder.name, folder.status)
+        self.progress.ended(folder.name, WAITING if waits and folder.status == "running" else folder.status)
 
     def _name(self, trial: "Trial") -> str:
         return trial_name(trial.trial_id, trial.config, self.numbers)
 
 
 def last_line(file: str | None) -> str:
+    """What a trial's traceback ends with; of an error of this package's own, only its message."""
     try:
         lines = [line.strip() for line in Path(file or "").read_text().splitlines() if line.strip()]
     except OSError:
         return "unknown"
-    return lines[-1] if lines else "unknown"
+    return re.sub(rf"^{errors.__name__}\.\w+: ", "", lines[-1]) if lines else "unknown"

@@ -12,8 +12,10 @@ from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.schema import make_sweep
 from fedmbo_ray.sweeps.tuner import run_trials
 
+EARLY = {"grace": 4, "reduction": 2}
 
-@pytest.mark.parametrize("scheduler", ["fifo", {"name": "asha", "grace": 4, "reduction": 2}])
+
+@pytest.mark.parametrize("scheduler", ["fifo", {"name": "asha", **EARLY}, {"name": "halving", **EARLY}])
 def test_trials_end_with_their_budget(cluster, tmp_path: Path, scheduler) -> None:
     hypergradient = {**ALGORITHM["hypergradient"], "terms": {"grid": [1, 3]}}
     fields = {

@@ -1,24 +1,29 @@
 """Sweeps on the cluster: every search and scheduler, pools of actors, trials that fail."""
 
 import io
+import os
 import threading
 from pathlib import Path
 
 import pytest
+from forked import Forks
 from rich.console import Console
-from small_sweeps import by_hand, digests, sweep_of
+from small_sweeps import CONFIGS, all_records, by_hand, digests, lines_of, sweep_of, wait_for
+from tasks import reference
 
 from fedmbo_ray.sweeps.folder import SweepFolder
-from fedmbo_ray.sweeps.ranking import ranked
+from fedmbo_ray.sweeps.ranking import finish, ranked
+from fedmbo_ray.sweeps.remote_folder import Home, home_of
 from fedmbo_ray.sweeps.schema import SweepPlan
 
+QUADRATIC, QUICKSTART = CONFIGS / "quadratic.yaml", CONFIGS / "quickstart.yaml"
 ALPHAS = "algorithm.step_size={grid: [0.01, 0.02, 0.04, 0.08]}"
 
 
-def run_on(cluster: None, path: Path, *words: str) -> tuple[SweepPlan, SweepFolder]:
+def run_on(cluster: None, path: Path, *words: str, file: Path = QUADRATIC) -> tuple[SweepPlan, SweepFolder]:
     from fedmbo_ray.sweeps.tuner import run_trials
 
-    sweep, folder = sweep_of(*words), SweepFolder(path)
+    sweep, folder = sweep_of(*words, file=file), SweepFolder(path)
     with folder.claimed(sweep.plain()):
         run_trials(sweep, folder, Console(file=io.StringIO()))
     return sweep, folder
@@ -110,6 +115,44 @@ def test_every_search_and_scheduler_runs_and_is_done_when_it_is_done(cluster, tm
     before = digests(folder)
     _, again = run_on(cluster, tmp_path / "a", *words)
     assert digests(again) == before
+
+
+HALVING = (
+    "rounds=60",
+    "algorithm.step_size={grid: [0.01, 0.02, 0.05]}",
+    "tune.scheduler={name: halving, grace: 10, reduction: 3}",
+    "tune.concurrency=2",
+    "record.every=5",
+    "record.checkpoint_every=7",
+)
+
+
+def test_halving_decides_the_same_with_one_process_or_two_after_a_kill_and_in_copies(
+    cluster: str, forks: Forks, tmp_path: Path, monkeypatch
+) -> None:
+    sweep, path = sweep_of(*HALVING, file=QUICKSTART), tmp_path / "a"
+    expected = reference(sweep, tmp_path / "alone")
+    program = f"import fedmbo_ray; fedmbo_ray.run_sweep('quickstart', *{HALVING}, out='a', track=False)"
+    process = forks.start("-c", program, cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": cluster})
+    wait_for(lambda: process.poll() is not None or any(lines_of(each) > 4 for each in path.glob("trials/*")))
+    process.kill()  # after the first rung, in round 10
+    process.wait()
+    assert not (path / "best.yaml").exists()
+
+    def away(folder: SweepFolder) -> Home:
+        home = home_of(folder)
+        assert home.keeper is not None
+        return home._replace(identity="one that no machine sees")
+
+    monkeypatch.setattr("fedmbo_ray.sweeps.tuner.home_of", away)
+    _, folder = run_on(cluster, path, *HALVING, file=QUICKSTART)
+    finish(sweep, folder)
+    assert [(each.status, each.reason) for each in folder.trials()] == [
+        (each.status, each.reason) for each in expected.trials()
+    ]
+    assert [each.status for each in folder.trials()].count("stopped") == 8
+    assert all_records(path) == all_records(expected.path)
+    assert folder.best_file.read_bytes() == expected.best_file.read_bytes()
 
 
 @pytest.mark.slow

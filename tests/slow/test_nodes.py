@@ -12,6 +12,7 @@ import psutil
 import pytest
 from checkout import ROOT
 from ray.cluster_utils import Cluster
+from small_sweeps import all_records
 from tasks import reference
 
 from fedmbo_ray.sweeps.folder import SweepFolder
@@ -97,6 +98,29 @@ def test_client_actors_lost_with_their_node_are_replaced(nodes: Cluster, tmp_pat
     finish(process, tmp_path)
     alone = read_sweep(tmp_path / "a.yaml", ["clients.backend=in_process"])
     assert digests(SweepFolder(tmp_path / "apart")) == digests(reference(alone, tmp_path / "alone"))
+
+
+@pytest.mark.timeout(600)
+def test_halving_decides_the_same_on_two_nodes_of_which_one_is_lost(nodes: Cluster, tmp_path: Path) -> None:
+    kept, lost = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
+    text = SWEEP.format(rounds=160, clients="backend: in_process", steps="[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]")
+    words = ["tune.scheduler={name: halving, grace: 20, reduction: 2}"]
+    process = start(tmp_path, text, *words, "tune.retries=20", "--out", "a")  # while Ray does not know that it is lost
+    folder = SweepFolder(tmp_path / "a")
+    wait_for(process, tmp_path, lambda: sum(trial.status == "stopped" for trial in folder.trials()) == 3)
+    (trial,) = wait_for(process, tmp_path, lambda: actors(lost, "ImplicitFunc"))
+    trial.suspend()  # so that the node is lost in the middle of a trial, on a machine of any speed
+    nodes.remove_node(lost, allow_graceful=False)
+    finish(process, tmp_path)
+    expected = reference(read_sweep(tmp_path / "a.yaml", words), tmp_path / "alone")
+    assert [(trial.status, trial.reason) for trial in folder.trials()] == [
+        (trial.status, trial.reason) for trial in expected.trials()
+    ]
+    assert [trial.status for trial in folder.trials()].count("stopped") == 5
+    assert all_records(folder.path) == all_records(expected.path)
+    assert folder.best_file.read_bytes() == expected.best_file.read_bytes()
+    where = {each["node"][-6:] for trial in folder.trials() for each in trial.system()}
+    assert where == {kept.node_id[:6], lost.node_id[:6]}
 
 
 @pytest.mark.timeout(600)

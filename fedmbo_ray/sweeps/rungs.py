@@ -1,0 +1,99 @@
+"""Rungs: rounds in which all trials wait for each other, until the best of them go on.
+
+Who goes on follows from the records in the trials' folders alone. So it is the same on any number of cores and nodes,
+and a sweep that was interrupted comes to the same decisions again.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean, numbered
+from fedmbo_ray.sweeps.schema import SweepPlan
+from fedmbo_ray.sweeps.space import SweepPoint
+
+
+class Arrival(NamedTuple):
+    """A trial that has come to a rung, or to its end before."""
+
+    number: int
+    score: float | None  # None if it has diverged or failed, or has no such figure
+    lasts: list[Record]  # the last record of each run up to the rung; none if the trial has failed before
+
+
+def has_come_to(round: int, record: Record) -> bool:
+    """Whether a run with this last record has come as far as a round, or to its end."""
+    return record["round"] >= round or "status" in record
+
+
+def going_on(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> tuple[list[int], int | None]:
+    """The numbers of the trials to run now, and the rung that they run to, None for their end.
+
+    The others have ended, or wait. Those that were not among the best at a rung are noted as stopped.
+    """
+    group = list(range(len(points)))
+    for rung in sweep.rungs:
+        if len(group) < 2:  # there is nobody to wait for
+            break
+        found = [arrival(sweep, folder, number, points[number], rung) for number in group]
+        arrivals = [each for each in found if each is not None]
+        if len(arrivals) < len(group):
+            return sorted(set(group) - {each.number for each in arrivals}), rung
+        group = decided(sweep, folder, arrivals, rung)
+    return [number for number in group if folder.trial(numbered(number)).status in ("running", "stopped")], None
+
+
+def arrival(sweep: SweepPlan, folder: SweepFolder, number: int, point: SweepPoint, rung: int) -> Arrival | None:
+    """A trial at a rung; None if it has not come so far."""
+    trial = folder.trial(numbered(number))
+    runs = [run.proven_records() for run in trial.runs] if trial.point == point else []
+    if len(runs) == sweep.tune.seeds and all(records and has_come_to(rung, records[-1]) for records in runs):
+        lasts = [[record for record in records if record["round"] <= rung][-1] for records in runs]
+        diverged = any(last.get("status") == "diverged" for last in lasts)
+        return Arrival(number, None if diverged else mean(lasts).get(sweep.tune.metric), lasts)
+    return Arrival(number, None, []) if trial.status == "failed" else None
+
+
+def decided(sweep: SweepPlan, folder: SweepFolder, arrivals: list[Arrival], rung: int) -> list[int]:
+    """The numbers of the trials that go on from a rung; the others are noted as stopped."""
+    order = in_order(arrivals, sweep.tune.mode)
+    best = [each for each in order[: sweep.tune.scheduler.places(len(order))] if each.score is not None]
+    for place, each in enumerate(order[len(best) :], start=len(best) + 1):
+        stop(folder.trial(numbered(each.number)), each, f"place {place} of {len(order)} in round {rung}")
+    return sorted(each.number for each in best)
+
+
+def in_order(arrivals: list[Arrival], mode: str) -> list[Arrival]:
+    """The best first, by number where scores are equal; those without a score last."""
+    sign = 1 if mode == "min" else -1
+    return sorted(arrivals, key=lambda each: (each.score is None, sign * (each.score or 0.0), each.number))
+
+
+def stop(trial: TrialFolder, arrival: Arrival, place: str) -> None:
+    """Note how a trial ends that does not go on, unless it has come to its end by itself."""
+    if all("status" in last for last in arrival.lasts):
+        return
+    reason = next((str(last["reason"]) for last in arrival.lasts if last.get("status") == "diverged"), None)
+    ending = ("stopped", place) if reason is None else ("diverged", reason)
+    if (trial.status, trial.reason) != ending:
+        trial.end(*ending)
+
+
+def stages(sweep: SweepPlan, trials: int) -> list[tuple[int, int]]:
+    """To which rounds the trials run, and how many of them at most; none if their budget alone ends them."""
+    if sweep.rounds is None:
+        return []
+    found = []
+    for rung in sweep.rungs:
+        if trials < 2:
+            break
+        found.append((rung, trials))
+        trials = sweep.tune.scheduler.places(trials)
+    return [*found, (sweep.rounds, trials)]
+
+
+def rounds_in_all(sweep: SweepPlan, trials: int) -> int | None:
+    """How many rounds so many trials run together, at most; None if their budget alone ends them."""
+    found = stages(sweep, trials)
+    pairs = pairwise([(0, trials), *found])
+    return sum(count * (until - start) for (start, _), (until, count) in pairs) if found else None
