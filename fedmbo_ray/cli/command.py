@@ -71,7 +71,7 @@ def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
         return complain(error, 2)
     except (FolderInUse, FolderDamaged, RunFailed, OSError) as error:
         return complain(error, 1)
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not is_shortage(error):
             raise
         return complain(RunFailed(out_of_memory(error)), 1)

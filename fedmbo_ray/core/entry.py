@@ -13,6 +13,8 @@ def enter(command: str = "main") -> NoReturn:
 
     Before its work and after it, a signal ends the process without a word; during the work, the command handles it.
     """
+    # One thread is used, and each takes 32 MB; where there is no room for them, OpenBLAS asks again for ever.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
             signal.signal(number, leave)

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -24,11 +25,11 @@ LONGEST_INTEGER = 10_000  # bits; Python writes down no more than 4300 digits
 SHIPPED = Path(__file__).parent.parent / "tune_configs"  # sweeps and studies that come with the package
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replace `path` by `data`, durably; a reader, or a crash, sees the old content or the new, nothing between."""
     temporary = path.with_name(f".{path.name}.new")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -69,17 +70,35 @@ def own_folder(path: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """A folder held by one process alone; the claim goes when the process does."""
+def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """A folder held by one process alone; the claim goes when the process does. Waits up to `patience` seconds."""
     own_folder(folder)
+    deadline = time.monotonic() + patience
     with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderInUse(
-                f"{folder} is in use by a run that has not been closed, in this or another process"
-            ) from None
+        while not _locked(file):
+            if time.monotonic() >= deadline:
+                raise FolderInUse(f"{folder} is in use by a run that has not been closed, in this or another process")
+            time.sleep(0.1)
         yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process is within this for the folder, which gets no file for it."""
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -12,6 +12,8 @@ ALLOCATION = (
     "out of memory",
     "calculation overflowed",
     "multiplication overflow",
+    "failed to map segment",  # of a library, while it is imported
+    "annot allocate memory",
 )
 
 
@@ -34,10 +36,10 @@ def in_words(size: float) -> str:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error says that memory was not to be had: Python's and numpy's own, or torch's."""
+    """Whether an error says that memory was not to be had: Python's and numpy's own, torch's, or an import's."""
     said = str(error)
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(word in said for word in ALLOCATION)
+        isinstance(error, RuntimeError | ImportError) and any(word in said for word in ALLOCATION)
     )
 
 

@@ -12,10 +12,14 @@ MADE = re.compile(r"fedmbo-(?P<space>\d+)-(?P<process>\d+)-")
 def scratch_folder() -> Path:
     """A new folder for this process; those that processes of this user, now dead, have left are removed first."""
     place = Path(tempfile.gettempdir())
+    remove_stale(place)
+    return Path(tempfile.mkdtemp(prefix=f"fedmbo-{process_space()}-{os.getpid()}-", dir=place))
+
+
+def remove_stale(place: Path) -> None:
     for path in place.glob("fedmbo-*"):
         if is_stale(path):
             shutil.rmtree(path, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"fedmbo-{process_space()}-{os.getpid()}-", dir=place))
 
 
 def is_stale(path: Path) -> bool:

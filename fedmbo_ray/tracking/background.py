@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 2.0
 PATIENCE = 120.0  # seconds to wait for a server when everything else is done
-PACKAGES = {"mlflow", "sqlalchemy", "requests", "urllib3", "boto3", "botocore", "google", "azure"}  # that MLflow uses
+# that MLflow uses
+PACKAGES = {"mlflow", "sqlalchemy", "sqlite3", "requests", "urllib3", "boto3", "botocore", "google", "azure"}
 
 
 class Tracker(Protocol):
@@ -29,6 +30,10 @@ class Tracker(Protocol):
     @property
     def page(self) -> str:
         """The path of the tracked run in MLflow's user interface."""
+        ...
+
+    def prepare(self) -> None:
+        """Do what takes seconds and can be done ahead: imports, MLflow's database. Nothing shows in MLflow."""
         ...
 
     def update(self) -> None:
@@ -72,6 +77,7 @@ class BackgroundTracking:
             self._meanwhile(self.tracker.interrupt)
 
     def _follow(self) -> None:
+        self._meanwhile(self.tracker.prepare)
         while not self.over.wait(SECONDS_BETWEEN_LOOKS):
             self._meanwhile(self.tracker.update)
 

@@ -2,20 +2,24 @@
 
 import logging
 import os
+import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.io import one_at_a_time, write_atomically
 from fedmbo_ray.core.process_state import environment_with, log_levels_kept
+from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.core.timed_folders import require_writable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-ENVIRONMENT = {  # fail soon if a server can't be reached; we try again ourselves
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+ENVIRONMENT = {  # fail at once if a server can't be reached; we try again ourselves
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # a request whose answer was lost may have made a run: it is found again
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -64,10 +68,37 @@ def mlflow_at_hand() -> Iterator[None]:
 
 
 def make_client(uri: str) -> "MlflowClient":
-    """A client of MLflow's; a database that is a file is made for its owner alone."""
+    """A client of MLflow's."""
     from mlflow import MlflowClient
 
     if uri.startswith(FILE) and "?" not in uri:
         with suppress(OSError):  # MLflow says what is wrong with it
-            os.close(os.open(uri.removeprefix(FILE), os.O_CREAT, 0o600))
+            make_store(Path(uri.removeprefix(FILE)))
     return MlflowClient(uri)
+
+
+def make_store(file: Path) -> None:
+    """Make MLflow's database for its owner alone, unless there is one."""
+    with one_at_a_time(file.parent):
+        if file.exists() and file.stat().st_size > 0:
+            return
+        folder = scratch_folder()
+        try:
+            make_empty_store(folder / file.name)
+            write_atomically(file, (folder / file.name).read_bytes(), mode=0o600)
+        finally:
+            shutil.rmtree(folder)
+
+
+def make_empty_store(file: Path) -> None:
+    """Make a database in which MLflow has nothing yet.
+
+    MLflow makes its tables in a hundred steps, each of which waits for the disk; killed among them, it leaves a
+    database that nothing can open again. So they are made in memory, where a name that is used once keeps them apart.
+    """
+    from mlflow import MlflowClient
+
+    memory = f"file:{file.parent.name}?mode=memory&cache=shared"
+    with closing(sqlite3.connect(memory, uri=True)) as tables, closing(sqlite3.connect(file)) as copy:
+        MlflowClient(f"{FILE}{memory}&uri=true").search_experiments()
+        tables.backup(copy)

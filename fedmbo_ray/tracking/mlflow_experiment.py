@@ -23,8 +23,11 @@ class MlflowExperiment:
 
     @property
     def client(self) -> "MlflowClient":
-        if self._client is None:
-            self._client = make_client(self.uri)
+        return self._client or self.open()
+
+    def open(self) -> "MlflowClient":
+        """A client; where MLflow is a file that does not exist, its database is made."""
+        self._client = make_client(self.uri)
         return self._client
 
     def connect(self) -> None:

@@ -63,6 +63,9 @@ class RunTracker:
     def page(self) -> str:
         return self.experiment.pages.run(self._connected().run_id)
 
+    def prepare(self) -> None:
+        self.experiment.open()
+
     def forget(self) -> None:
         self.run = None
 

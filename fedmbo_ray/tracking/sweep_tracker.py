@@ -5,6 +5,7 @@ The folder is the truth, MLflow a picture of it that is brought up to date again
 
 from typing import TYPE_CHECKING, Protocol
 
+from fedmbo_ray.core.compat import import_export
 from fedmbo_ray.core.markup import plain_markdown
 from fedmbo_ray.sweeps.folder import STATUSES, SweepFolder, TrialFolder
 from fedmbo_ray.sweeps.ranking import ranked
@@ -43,6 +44,7 @@ class SweepTracker:
         self.runs: dict[str, TrackedRun] = {}
         self.pictures = ClientPictures()
         configs = [sweep.config(point) for point in corners(sweep.dims)]
+        self.keeps_model = study is None and configs[0].data is not None  # of the best trial, if that has one
         alike = len({what_clients_have(config) for config in configs}) == 1
         self.all_trials = configs[0] if alike else None  # an example, if clients have the same data in all trials
 
@@ -65,6 +67,11 @@ class SweepTracker:
 
     def forget(self) -> None:
         self.runs.clear()
+
+    def prepare(self) -> None:
+        self.experiment.open()
+        if self.keeps_model:
+            import_export()
 
     def connect(self) -> None:
         """Find the experiment and the runs that it has of this sweep, or make them."""
@@ -151,13 +158,13 @@ class SweepTracker:
     def conclude(self) -> None:
         """The sweep's own run at the end: the best trial, the ranking, what to do with them."""
         self.update()
+        self._look_again()
         parent, metric = self.runs[WHOLE_SWEEP], self.sweep.tune.metric
         run_id, trials = parent.run_id, ranked(self.folder, self.sweep.tune)
         self.client.log_text(run_id, ranking_rows(trials, metric), "ranking.md")
-        for status in STATUSES:
-            self.client.log_metric(run_id, f"trials_{status}", sum(each.status == status for each in trials))
+        parent.tell({f"trials_{status}": sum(each.status == status for each in trials) for status in STATUSES})
         if trials and (score := trials[0].score) is not None:
-            self.client.log_metric(run_id, f"best_{metric}", score)
+            parent.tell({f"best_{metric}": score})
             self.client.log_text(run_id, self.folder.best_file.read_text(), "best.yaml")
             if self.study is None:
                 self._mark_best(self.folder.trial(trials[0].name))
@@ -165,6 +172,15 @@ class SweepTracker:
         note = sweep_note(self.pages, run_ids, trials, metric, self.command, parent.pictured)
         self.client.set_tag(run_id, "mlflow.note.content", note)
         parent.end("finished")
+
+    def _look_again(self) -> None:
+        """Tell again how trials ended where that has changed, as with `halving` when one that had failed comes back."""
+        for trial in self.folder.trials():
+            shown = self.runs.get(trial.name)
+            if shown is not None and shown.ended_otherwise(trial.status, trial.reason):
+                for each in (shown, *(self.runs[key] for key in self.runs if key.startswith(f"{trial.name}/"))):
+                    each.ended = False
+                self._update_trial(trial)
 
     def _mark_best(self, trial: TrialFolder) -> None:
         """Tell it from the others, and from one that was the best before; keep its model."""

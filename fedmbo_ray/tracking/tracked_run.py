@@ -5,6 +5,7 @@ server can't be reached, and nothing is sent twice.
 """
 
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
     from mlflow.entities import Run as MlflowRun
 
+LONGEST = 5000  # characters of a tag
 BATCH = 900  # metrics in one request; MLflow takes a thousand
 KEY = "fedmbo.key"  # the tag that tells the runs of one folder apart
 CLIENTS = "clients"  # the tag that says what data the clients have
@@ -37,6 +39,7 @@ class TrackedRun:
         self.round = int(run.data.metrics.get("round", -1))
         self.described = "fedmbo.described" in run.data.tags
         self.pictured = CLIENTS in run.data.tags
+        self.status, self.reason = (run.data.tags.get(key, "") for key in ("status", "reason"))  # of its end, as told
         self.ended = run.info.status == "FINISHED" and run.data.tags.get(KEY) != WHOLE_SWEEP
 
     def describe(self, config: RunConfig, point: SweepPoint, label: str, pictures: ClientPictures | None) -> None:
@@ -85,6 +88,15 @@ class TrackedRun:
             self.client.log_batch(self.run_id, batch)
             self.round = records[-1]["round"]
 
+    def tell(self, numbers: dict[str, float]) -> None:
+        """Metrics of the run as a whole: those that MLflow does not have. Another value comes with the next step."""
+        from mlflow.entities import Metric
+
+        known, now = self.client.get_run(self.run_id).data.metrics, round(1000 * time.time())
+        new = {key: each for key, each in numbers.items() if known.get(key) != each}
+        steps = {key: len(self.client.get_metric_history(self.run_id, key)) if key in known else 0 for key in new}
+        self.client.log_batch(self.run_id, [Metric(key, each, now, steps[key]) for key, each in new.items()])
+
     def go_on(self) -> None:
         """It is not at its end, or no longer."""
         self.client.update_run(self.run_id, "RUNNING")
@@ -96,11 +108,18 @@ class TrackedRun:
 
     def end(self, status: str, reason: str = "", last: Record | None = None) -> None:
         found = {key: (last or {}).get(key) for key in ("x_sha256", "y_sha256", "backend")}
-        for key, value in {"status": status, "reason": reason[:5000], **found}.items():
+        reason = reason[:LONGEST]
+        for key, value in {"status": status, **found}.items():
             if value:
                 self.client.set_tag(self.run_id, key, value)
+        if reason != self.reason:
+            self.client.set_tag(self.run_id, "reason", reason)
         self.client.set_terminated(self.run_id, "FAILED" if status == "failed" else "FINISHED")
-        self.ended = True
+        self.ended, self.status, self.reason = True, status, reason
+
+    def ended_otherwise(self, status: str, reason: str) -> bool:
+        """Whether MLflow was told of another end than this."""
+        return self.ended and (self.status, self.reason) != (status, reason[:LONGEST])
 
     def keep_model(self, config: RunConfig, folder: RunFolder) -> None:
         """What the run in a folder has learned, if that is a model; once for the round that it has come to."""

@@ -46,6 +46,12 @@ except Exception as error:
     found = type(error).__name__
 print(json.dumps(found))
 """
+TOLD = """
+import json, sys
+from ray._raylet import GcsClient
+
+print(json.dumps(GcsClient(address=sys.argv[1]).internal_kv_get(b"dashboard", b"dashboard", 5).decode()))
+"""
 JOINS = """
 import json, sys
 import ray
@@ -176,6 +182,18 @@ def test_rays_agents_ask_another_user_for_the_token(going: Going, second_user: S
     asked = [(going.port(name), path) for name, path in ports.items() if list(going.session.glob(f"{name}_port_*"))]
     found = second_user.run(ANSWERS, json.dumps(asked))
     assert set(found.values()) == {401}
+
+
+def test_a_local_ray_has_neither_autoscaler_nor_dashboard_nor_reader_of_logs(going: Going) -> None:
+    names = {each.name() for each in psutil.Process(going.pid).children(recursive=True)}
+    agents = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
+    assert {name for name in names if name in agents or "::" not in name} == {"gcs_server", "raylet", *agents}
+
+
+def test_rays_agents_tell_what_happens_to_nobody(going: Going, second_user: SecondUser) -> None:
+    """They would send it, and the token, to whoever listens at this address; nobody can have port 0."""
+    gcs, right = f"127.0.0.1:{going.port('gcs_server')}", {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": going.token()}
+    assert second_user.run(TOLD, gcs, **right) == "127.0.0.1:0"
 
 
 def test_none_of_rays_services_serves_another_user(going: Going, second_user: SecondUser) -> None:

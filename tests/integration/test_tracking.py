@@ -1,12 +1,17 @@
 """What a real MLflow is told of sweeps, and shows in a real browser."""
 
+import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import mlflow
 import numpy as np
 import pytest
 from browser import browser, needs_browser
 from browser import wait_for as page_shows
+from forked import Forks
 from mlflow import MlflowClient
 from servers import free_port, served
 from small_sweeps import SMALL, by_hand, shown, sweep_of, wait_for
@@ -16,6 +21,7 @@ from fedmbo_ray.data.datasets import data_root, load_dataset
 from fedmbo_ray.sweeps.ranking import ranked
 from fedmbo_ray.tracking import client_picture
 from fedmbo_ray.tracking.background import BackgroundTracking
+from fedmbo_ray.tracking.connection import make_client, make_store
 from fedmbo_ray.tracking.sweep_tracker import SweepTracker
 
 
@@ -45,6 +51,7 @@ def test_mlflow_is_told_once_however_often_it_is_told(tmp_path: Path, monkeypatc
     other = SweepTracker(sweep, folder, "a test")  # somebody else, who knows only what the server knows
     other.update()
     other.conclude()
+    other.conclude()  # a finished sweep that is continued
     again = shown(tracker.uri, "hand")
     trials = {key: value for key, value in again.items() if key}
     assert trials == {key: value for key, value in once.items() if key}
@@ -82,6 +89,24 @@ def test_the_best_trial_is_marked_alone(tmp_path: Path) -> None:
         tracker._mark_best(folder.trial(best))
         marked = tracker.experiment.runs("tags.best = 'yes'")
         assert [run.data.tags["trial"] for run in marked] == [best]
+
+
+def test_a_trial_that_was_stopped_and_goes_on_after_all_is_shown_so(tmp_path: Path) -> None:
+    """So it is with `halving` when a trial that had failed is tried again, and is among the best."""
+    sweep, folder = by_hand(tmp_path / "sweeps/hand", "algorithm.step_size={grid: [0.01, 0.02]}", "tune.seeds=2")
+    folder.trial("00001").end("stopped", "place 2 of 2 in round 20")
+    SweepTracker(sweep, folder, "a test").conclude()
+    folder.trial("00001").begin(folder.trial("00001").point)
+    folder.trial("00000").end("stopped", "place 2 of 2 in round 20")
+    tracker = SweepTracker(sweep, folder, "a test")
+    tracker.conclude()
+    tags = {
+        run.data.tags["fedmbo.key"]: [run.data.tags.get(key) for key in ("status", "reason")]
+        for run in tracker.experiment.runs("")
+    }
+    assert tags["00000"] == ["stopped", "place 2 of 2 in round 20"]
+    assert tags["00001"] == ["finished", ""]
+    assert tags["00001/1"][0] == "finished"
 
 
 def test_a_sweep_shows_its_clients_once(tmp_path: Path) -> None:
@@ -151,3 +176,74 @@ def test_a_person_finds_the_sweep_in_mlflow(database: str, tmp_path: Path) -> No
         page_shows(page, "document.querySelectorAll('.plot-container .scatterlayer .trace').length >= 4")
         page.get(picture)
         page_shows(page, "[...document.querySelectorAll('img')].some(each => each.naturalWidth > 1000)")
+
+
+KILLED = """
+import os, signal
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from fedmbo_ray.tracking.connection import make_client, make_store
+
+left = [5]
+
+@event.listens_for(Engine, "after_cursor_execute")
+def executed(connection, cursor, statement, *more):
+    left[0] -= "ALTER TABLE" in statement
+    if left[0] <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+make_client("sqlite:///mlflow.db").search_experiments()
+"""
+
+
+def test_a_database_killed_while_it_is_made_does_no_harm(forks: Forks, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "mlflow.db"
+    file.parent.mkdir()
+    assert forks.start("-c", KILLED, cwd=file.parent).wait() == -signal.SIGKILL
+    assert not file.exists()
+    (experiment,) = make_client(f"sqlite:///{file}").search_experiments()
+    assert experiment.name == "Default"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_database_is_the_same_as_mlflow_makes_it(empty_database: Path, tmp_path: Path) -> None:
+    make_store(tmp_path / "made.db")
+    made, expected = contents(tmp_path / "made.db"), contents(empty_database)
+    assert made == expected
+    assert len(made.rows["alembic_version"]) == 1
+
+
+EXPORTED = """
+import sys
+from io import BytesIO
+from fedmbo_ray.core.compat import import_export
+
+assert "torch._dynamo" not in sys.modules
+import_export()
+before = {*sys.modules}
+import torch
+torch.export.save(torch.export.export(torch.nn.Linear(2, 3), (torch.zeros(1, 2),)), BytesIO())
+print(len({*sys.modules} - before), len(before))
+"""
+
+
+def test_what_the_export_of_a_model_imports_can_be_imported_ahead(forks: Forks) -> None:
+    code, said, error = forks.run("-c", EXPORTED)
+    assert code == 0, error
+    assert int(said.split()[0]) < 50  # of seven hundred
+
+
+class Contents(NamedTuple):
+    """The lines that define each table and index, and the first field of each row."""
+
+    definitions: dict[str, list[str]]
+    rows: dict[str, list[str]]
+
+
+def contents(file: Path) -> Contents:
+    with closing(sqlite3.connect(file)) as store:
+        defined = store.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL").fetchall()
+        tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = {name: [str(row[0]) for row in store.execute(f'SELECT * FROM "{name}"')] for name in tables}
+    lines = {name: [line.strip(" \t,") for line in sql.splitlines()] for name, sql in defined}
+    return Contents({name: sorted(each) for name, each in lines.items()}, rows)  # constraints come in any order

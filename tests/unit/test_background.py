@@ -32,6 +32,9 @@ class Told:
 
     conclude = interrupt = update
 
+    def prepare(self) -> None:
+        pass
+
     def forget(self) -> None:
         self.forgotten += 1
 

@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from fedmbo_ray.backends.ray.placement import HEAD, within_reach
-from fedmbo_ray.core.compat import plain_attention, ray_may_be_on_loopback, ray_reads_authentication, writes
+from fedmbo_ray.core.compat import (
+    plain_attention,
+    pulled_back,
+    ray_may_be_on_loopback,
+    ray_reads_authentication,
+    trials_need_no_environment,
+    writes,
+)
 
 
 def test_torch_counts_what_is_written_to_a_tensor() -> None:
@@ -16,6 +23,23 @@ def test_torch_counts_what_is_written_to_a_tensor() -> None:
     tensor.view(2, 2)[0] = 3
     tensor.detach().mul_(2)
     assert writes(tensor) == before + 3
+
+
+def test_a_gradient_is_pulled_back_as_torch_does_it() -> None:
+    def parts() -> list[torch.Tensor]:
+        features = torch.tanh(inputs @ x[:12].view(4, 3) + x[12:])
+        return [features, features.sum(-1), features]
+
+    inputs, x = torch.randn(5, 4), torch.randn(15, requires_grad=True)
+    gradients = [torch.randn(5, 3), torch.randn(5), torch.randn(5, 3)]
+    expected = torch.autograd.grad(parts(), x, gradients)[0]
+    given = parts()
+    with torch.no_grad():
+        assert torch.equal(pulled_back(given, gradients, x), expected)
+    with pytest.raises(RuntimeError, match="shape"):
+        pulled_back(parts(), [gradients[1], *gradients[1:]], x)
+    with pytest.raises(RuntimeError, match="not have been used"):
+        pulled_back([inputs.requires_grad_()], [torch.ones(5, 4)], x)
 
 
 def test_attention_can_be_vmapped_and_differentiated_twice() -> None:
@@ -51,6 +75,18 @@ def test_ray_takes_loopback_at_its_word_while_it_is_told_to(monkeypatch: pytest.
     with ray_may_be_on_loopback():
         assert services.resolve_ip_for_localhost("127.0.0.1") == "127.0.0.1"
     assert ray_constants.ENABLE_RAY_CLUSTER
+
+
+def test_trials_get_no_variables_of_their_own() -> None:
+    from ray.tune.execution.class_cache import _ActorClassCache
+
+    class Trainable:
+        pass
+
+    with trials_need_no_environment():
+        inside = _ActorClassCache().get(Trainable)._default_options["runtime_env"]
+    outside = _ActorClassCache().get(Trainable)._default_options["runtime_env"]
+    assert (inside, outside) == ({}, {"env_vars": {"PL_DISABLE_FORK": "1"}})
 
 
 def test_ray_reads_its_token_again_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ MODULES = {
     "data.batches": 1,
     "data.derived": 2,
     "federation.clients": 1,
+    "federation.relay": 1,
     "methods.schedules": 1,
     "problems.base": 1,
     "testing.methods": 4,

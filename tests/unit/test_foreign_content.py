@@ -57,6 +57,18 @@ def test_a_sweep_that_lost_its_identity_says_so(tmp_path: Path, capsys: pytest.C
     assert "a second time" in capsys.readouterr().err
 
 
+def test_a_trial_that_failed_counts_as_running_once_its_sweep_goes_on(tmp_path: Path) -> None:
+    """Or MLflow, told before the trial begins anew, would take it for ended, and never hear of its records."""
+    folder = SweepFolder(tmp_path / "sweep")
+    with folder.claimed({"tune": {"seeds": 1}}):
+        for name, status in (("00000", "failed"), ("00001", "stopped")):
+            folder.trial(name).begin({"seed": 1})
+            folder.trial(name).end(status, "a reason")
+    assert [trial.status for trial in folder.trials()] == ["failed", "stopped"]
+    with folder.claimed({"tune": {"seeds": 1}}):
+        assert [trial.status for trial in folder.trials()] == ["running", "stopped"]
+
+
 FOREIGN = [
     "5",
     "[]",

@@ -1,9 +1,13 @@
 """Inputs that once gave tracebacks, took minutes or took all memory: each is one line now."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from quick_runs import run
 from tasks import tiny_config
 
@@ -111,6 +115,13 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(words: list[str], key: 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_value_too_long_for_a_file_s_name_is_shown_in_part() -> None:
+    code, out, said = run("seed=" + "x" * 5000)
+    assert (code, out) == (2, "")
+    assert said.startswith("error: seed: input should be a valid integer")
+    assert len(said) < 1000
+
+
 def test_large_numbers_of_clients_stay_possible() -> None:
     clients = {"num_clients": 1_000_000_000, "cohort_size": 5, "replace": False}
     assert build_task(tiny_config(clients=clients)).data.num_clients == 1_000_000_000
@@ -122,6 +133,7 @@ def test_large_numbers_of_clients_stay_possible() -> None:
         MemoryError(),
         MemoryError("Unable to allocate 7 GiB"),
         RuntimeError("[…] DefaultCPUAllocator: can't allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
     ],
 )
 def test_a_shortage_of_memory_is_one_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,6 +146,17 @@ def test_a_shortage_of_memory_is_one_line(error: Exception, capsys: pytest.Captu
     assert said.count("\n") == 1
     with pytest.raises(RuntimeError, match="else"):
         command.guarded(lambda: _raise("something else"), lambda: "")
+
+
+@pytest.mark.parametrize("kilobytes", [300_000, 600_000])
+def test_a_process_without_room_ends_at_once(kilobytes: int, tmp_path: Path) -> None:
+    """OpenBLAS, told to use several threads, would ask for their memory for ever while it is imported."""
+    program = f"ulimit -v {kilobytes}; exec '{sys.executable}' -m fedmbo_ray run rounds=1 --out run"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("OPENBLAS_NUM_THREADS", None)
+    ended = subprocess.run(["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
+    assert ended.returncode in (0, 1)
+    assert b"Traceback" not in ended.stderr
 
 
 def _raise(said: str) -> int:

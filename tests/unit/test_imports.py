@@ -91,6 +91,27 @@ def test_methods_know_neither_ray_nor_configs() -> None:
         assert not {name for name in imported(path) if name.split(".")[0] == "ray" or room(name) == "config"}
 
 
+BEFORE_ITS_FIRST_ROUND = """
+import sys
+from fedmbo_ray.api.sweep import plan_of
+from fedmbo_ray.runs.loop import run
+from fedmbo_ray.sweeps.trial import run_in  # what a trial's process calls
+
+sweep = plan_of(None, [])
+print(next(run(sweep.config(sweep.points()[0])))["round"], *sorted(sys.modules))
+"""
+FOR_OTHERS = {"mlflow", "sqlalchemy", "matplotlib", "sklearn", "torchvision", "optuna", "sympy", "torch._dynamo"}
+
+
+def test_a_trial_imports_no_more_than_it_needs() -> None:
+    """Every process of a sweep would pay for it, up to a second for each."""
+    done = subprocess.run([sys.executable, "-c", BEFORE_ITS_FIRST_ROUND], cwd=ROOT, capture_output=True, text=True)
+    round, *modules = done.stdout.split()
+    assert round == "0", done.stderr
+    assert FOR_OTHERS & {*modules} == set()
+    assert {name for name in modules if name.startswith("scipy.")} == set()
+
+
 def test_a_report_needs_no_algorithm() -> None:
     """Figures are drawn from what MLflow says."""
     program = "import sys, fedmbo_ray.analysis.report; print(sys.modules.keys() & {'torch', 'fedmbo_ray.methods'})"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from tasks import tiny_config
 
 from fedmbo_ray import load
-from fedmbo_ray.core.errors import ConfigError, FolderDamaged
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
 from fedmbo_ray.runs.arrays import npz
 from fedmbo_ray.runs.folder import RunFolder
-from fedmbo_ray.runs.loop import Loop, run
+from fedmbo_ray.runs.loop import Loop, in_process, run
+from fedmbo_ray.sweeps.trial import records_of
 
 RECORD = {"every": 5, "checkpoint_every": 10, "checkpoints_kept": 2}
 CONFIG = tiny_config(rounds=60, record=RECORD)
@@ -196,3 +198,31 @@ def test_records_are_durable_before_the_checkpoint_that_counts_them(tmp_path: Pa
     at = synced.index(".00000010.npz.new")
     assert synced[at - 2 : at] == ["records.jsonl", "run"]
     assert synced[at + 1] == "checkpoints"  # the new name, before an older checkpoint goes
+
+
+@pytest.mark.parametrize("text", ["", "x: [", "seed: none\n"])
+def test_the_config_of_a_trial_is_written_again(text: str, tmp_path: Path, whole: dict) -> None:
+    """The sweep knows it, and checkpoints tell whether they are of it."""
+    folder = stopped(tmp_path / "run")
+    before = folder.config_file.read_text()
+    folder.config_file.write_text(text)
+    *_, last = records_of(CONFIG, folder, in_process)
+    assert last["x_sha256"] == whole["x_sha256"]
+    assert folder.config_file.read_text() == before
+
+
+def test_the_config_of_a_trial_that_was_edited_is_found_out(tmp_path: Path) -> None:
+    folder = stopped(tmp_path / "run")
+    folder.config_file.write_text(folder.config_file.read_text().replace("seed: 0", "seed: 5"))
+    with pytest.raises(RunFailed, match=rf"keys differ: seed; .* or remove {folder.path} to run it again$"):
+        list(records_of(CONFIG, folder, in_process))
+
+
+def test_who_has_patience_gets_a_folder_when_it_is_free(tmp_path: Path) -> None:
+    """As a driver does that replaces one which Ray takes for dead, but which has not noticed yet."""
+    holder = run(CONFIG, RunFolder(tmp_path))
+    next(holder)
+    with pytest.raises(FolderInUse, match="is in use"):
+        next(run(CONFIG, RunFolder(tmp_path), resume=True, patience=0.2))
+    threading.Timer(0.5, holder.close).start()
+    assert [record["round"] for record in run(CONFIG, RunFolder(tmp_path), resume=True, patience=60)] == ROUNDS
