@@ -15,15 +15,21 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(Path(__file__).parent)]
 os.environ["PYTHONPATH"] = str(ROOT)
 
+from own_mounts import begin_with_own_mounts  # noqa: E402
+
+begin_with_own_mounts()
+
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from forked import Forks  # noqa: E402
 from kinds import KINDS, SLOW  # noqa: E402
 from suffering import Suffering, Wrong  # noqa: E402
 
-for module in ("of_runs", "of_ray", "of_sweeps"):
+for module in ("of_runs", "of_ray", "of_sweeps", "of_mlflow", "of_nodes"):
     import_module(module)
 torch.set_num_threads(1)
+
+OFTEN = 3  # times that a quick kind comes while a slow one comes once; they take seconds, and tens of seconds
 
 
 def suffer(kind: str, seed: int, forks: Forks, keep: bool = False) -> str:
@@ -71,11 +77,12 @@ def main() -> int:
         print(outcome)
         forks.close()
         return int(outcome.startswith("wrong"))
-    kinds = [kind for kind in KINDS if not (args.quick and kind.startswith(SLOW))]
+    quick, slow = ([kind for kind in KINDS if kind.startswith(SLOW) == is_slow] for is_slow in (False, True))
+    kinds = quick if args.quick else OFTEN * quick + slow
     rng, end, number, wrong = np.random.default_rng(args.seed), time.monotonic() + 60 * args.minutes, 0, 0
     order: list[str] = []
     while number < args.count if args.count is not None else time.monotonic() < end:
-        order = order or [kinds[i] for i in rng.permutation(len(kinds))]  # every kind before one comes again
+        order = order or list(rng.permutation(kinds))
         kind, seed = order.pop(), int(rng.integers(2**31))
         outcome = suffer(kind, seed, forks)
         number += 1

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 from kinds import KINDS, kind
+from own_mounts import PRIVATE
 from suffering import (
     RAY,
     Check,
@@ -31,21 +34,22 @@ def ray_process_killed(pattern: str, number: signal.Signals, expected: tuple[str
         found = right_or_refused(Ended(*process.finish()), s.out)
         if found not in expected:
             raise Wrong(f"{found}, but {' or '.join(expected)} was expected")
-        s.nothing_left()
+        s.no_process_left()  # without its raylet, a driver is killed while it writes
         carried_on(s)
         return found
 
     return check
 
 
-for pattern, expected in {
+PROCESSES = {
     "ClientActor": ("right",),
     "ray::Driver": ("right",),
     "raylet/raylet": ("right", "refused"),
     "gcs_server": ("right", "refused"),
-}.items():
-    KINDS[f"ray SIGKILL of {pattern}"] = ray_process_killed(pattern, signal.SIGKILL, expected)
-KINDS["ray SIGSTOP of ClientActor"] = ray_process_killed("ClientActor", signal.SIGSTOP, ("right",))
+}
+for pattern, expected in PROCESSES.items():
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
+        KINDS[f"ray {number.name} of {pattern}"] = ray_process_killed(pattern, number, expected)
 
 
 def ray_interrupted(number: signal.Signals, times: int = 1) -> Check:
@@ -77,3 +81,27 @@ def ray_all(s: Suffering) -> str:
         os.kill(victim.pid, signal.SIGKILL)
     process.wait()
     return carried_on(s)
+
+
+def shared_memory_full(s: Suffering) -> str:
+    """The run may finish, or say in one line what is the matter; it can be continued when there is room again."""
+    place = Path("/dev/shm")
+    process = s.begin("--json", *RAY)
+    s.wait_for_records(process, int(s.rng.integers(8)))
+    taken = os.statvfs(place)
+    resize(place, f"{max(1, taken.f_blocks - taken.f_bfree) * taken.f_frsize}")
+    try:
+        found = right_or_refused(Ended(*process.finish()), s.out)
+    finally:
+        resize(place, "50%")
+    s.nothing_left()
+    carried_on(s)
+    return found
+
+
+def resize(place: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", place], check=True)
+
+
+if PRIVATE in os.environ:
+    KINDS["ray /dev/shm full"] = shared_memory_full

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import numpy as np
+import psutil
 from kinds import KINDS, kind
 from suffering import (
     WORDS,
@@ -68,6 +69,8 @@ def storm(s: Suffering) -> str:
 @kind("SIGSTOP and SIGCONT")
 def stopped(s: Suffering) -> str:
     process = s.begin("--json", fault={"at": "round", "count": int(s.rng.integers(1, 40)), "do": "SIGSTOP"})
+    while process.poll() is None and psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.1)
     time.sleep(2)
     process.send_signal(signal.SIGCONT)
     right(Ended(*process.finish()), s.out)

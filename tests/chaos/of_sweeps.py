@@ -1,63 +1,171 @@
-"""Faults of sweeps: their records are compared in the folder and in MLflow."""
+"""Faults of sweeps and studies: their records are compared in the folder and in MLflow."""
 
 import json
+import re
+import shutil
 import signal
 import sqlite3
 import time
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+import numpy as np
+from forked import Forked, Forks
 from kinds import KINDS
-from suffering import ROUNDS, WORDS, Check, Suffering, Wrong, lines, reference
+from suffering import WORDS, Check, Ended, Suffering, Wrong, flipped, lines
 
-SWEEP = (
-    *WORDS,
-    "algorithm.step_size={grid: [0.03, 0.05]}",
-    "algorithm.lower.step_size=0.5",
-    "tune.scheduler=fifo",
-    "--out",
+GRID = ("algorithm.step_size={grid: [0.03, 0.05]}", "algorithm.lower.step_size=0.5", "tune.scheduler=fifo")
+HALVED = ("algorithm.step_size={grid: [0.02, 0.03, 0.05]}", "tune.scheduler={name: halving, grace: 5, reduction: 2}")
+DOUBLED = "select key from metrics group by run_uuid, key having count(*) > count(distinct step)"
+ADVICE = re.compile(r"\) failed: .*remove (\S+) to run it again$", re.MULTILINE)
+Found = dict[str, tuple[list[int], list[str]]]
+
+
+class Asked(NamedTuple):
+    """A command that runs trials."""
+
+    command: str
+    words: tuple[str, ...]
+    first: str  # the file that shows its progress, of how many lines
+    lines: int
+
+
+SWEEP = Asked("tune", (*WORDS, *GRID), "trials/00000/seed_000/records.jsonl", 8)
+HALVING = Asked("tune", (*WORDS, *HALVED), "trials/00002/seed_000/records.jsonl", 5)
+STUDY = Asked(
+    "study", ("theory", "--scale", "smoke", "--only", "inner"), "inner/trials/00002/seed_000/records.jsonl", 3
 )
-METRICS = "select run_uuid, count(*), count(distinct step) from metrics where key = 'upper_loss' group by 1"
 
 
-def sweep_killed(number: signal.Signals) -> Check:
-    """A sweep that dies and is continued has the records of one that does not, in its folder and in MLflow."""
+def started(s: Suffering, asked: Asked, *more: str) -> Forked:
+    return s.start(*asked.words, *more, "--out", str(s.out), command=asked.command)
+
+
+def under_way(s: Suffering, asked: Asked) -> Forked:
+    """A command that has made some progress."""
+    process, deadline = started(s, asked), time.monotonic() + 120
+    wanted = int(s.rng.integers(1, asked.lines))
+    while process.poll() is None and lines(s.out / asked.first) < wanted and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return process
+
+
+def continued(s: Suffering, asked: Asked) -> Ended:
+    return Ended(*started(s, asked, "--resume").finish())
+
+
+def killed(asked: Asked, number: signal.Signals) -> Check:
+    """What dies and is continued has the records of one that does not, in its folder and in MLflow."""
 
     def check(s: Suffering) -> str:
-        place = s.folder / "sweep"
-        process = s.start(*SWEEP, str(place), command="tune")
-        records, deadline = place / "trials/00000/seed_000/records.jsonl", time.monotonic() + 120
-        wanted = int(s.rng.integers(1, 8))
-        while process.poll() is None and lines(records) < wanted and time.monotonic() < deadline:
-            time.sleep(0.02)
+        process = under_way(s, asked)
         process.send_signal(number)
         code = process.wait()
         if number == signal.SIGKILL:
-            s.nothing_left()
-        elif code not in (0, 128 + number):
+            s.no_process_left()
+        elif code not in (0, 128 + number) or "Traceback" in process.said()[1]:
             raise Wrong(f"exit code {code}: {process.said()[1][-1000:]}")
-        ended = s.run(*SWEEP, str(place), "--resume", command="tune")
-        if ended.code != 0:
-            raise Wrong(f"exit code {ended.code}: {ended.err[-2000:]}")
-        return sweep_right(s)
+        return all_right(continued(s, asked), s, asked)
 
     return check
 
 
-def sweep_right(s: Suffering) -> str:
-    """Two trials with the right bits at the second point, all their records once, in the folder and in MLflow."""
-    for name in ("00000", "00001"):
-        rows = (s.folder / f"sweep/trials/{name}/seed_000/records.jsonl").read_text().splitlines()
-        if [json.loads(row)["round"] for row in rows] != ROUNDS:
-            raise Wrong(f"trial {name} has the records {rows}")
-    last = json.loads(rows[-1])
-    if (last["x_sha256"], last["y_sha256"]) != reference():
-        raise Wrong("a trial finished with other bits")
-    with sqlite3.connect(s.folder / "mlflow.db") as store:
-        (runs,) = store.execute("select count(*) from runs").fetchone()
-        points = store.execute(METRICS).fetchall()
-    if runs != 3 or [point[1:] for point in points] != [(9, 9)] * len(points) or len(points) < 2:
-        raise Wrong(f"MLflow has {runs} runs with {points}")
+def damaged(asked: Asked, how: str) -> Check:
+    """Whatever is damaged of one that was killed is found out, or made again; what a trial advises to do helps."""
+
+    def check(s: Suffering) -> str:
+        process = under_way(s, asked)
+        process.kill()
+        process.wait()
+        s.no_process_left()
+        files = [path for path in sorted(s.out.rglob("*")) if path.is_file() and path.name != ".lock"]
+        path = files[int(s.rng.integers(len(files)))]
+        data = path.read_bytes()
+        path.write_bytes(harmed(data, how, s.rng))
+        ended = continued(s, asked)
+        try:
+            if ended.refused:
+                nothing_doubled(s.folder)
+                return "refused"
+            if (
+                advice := re.search(r"\(.*\) failed: .*remove (\S+) to run it again$", ended.err, re.MULTILINE)
+            ) is not None:
+                shutil.rmtree(advice[1])
+                all_right(continued(s, asked), s, asked)
+                return "refused"
+            return all_right(ended, s, asked)
+        except Wrong as wrong:
+            raise Wrong(f"{path.relative_to(s.out)}: {wrong}") from None
+
+    return check
+
+
+def harmed(data: bytes, how: str, rng: np.random.Generator) -> bytes:
+    if how == "a bit flipped":
+        return flipped(data, rng)
+    return {"truncated": data[: int(rng.integers(len(data) + 1))], "emptied": b"", "random": rng.bytes(len(data))}[how]
+
+
+def all_right(ended: Ended, s: Suffering, asked: Asked) -> str:
+    """All trials with the right bits and all their records once, in the folder and in MLflow."""
+    if ended.code != 0:
+        raise Wrong(f"exit code {ended.code}: {ended.err[-2000:]}")
+    expected, runs = undisturbed(asked)
+    found = records(s.out)
+    if found != expected:
+        others = [name for name in expected if found.get(name) != expected[name]]
+        raise Wrong(f"trials came out differently: {others}, such as {found.get(others[0]) if others else found}")
+    nothing_doubled(s.folder)
+    if counted(s.folder) != runs:
+        raise Wrong(f"MLflow has {counted(s.folder)}, where {runs} was expected")
     return "right"
 
 
-for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-    KINDS[f"sweep {number.name}"] = sweep_killed(number)
+@cache
+def undisturbed(asked: Asked) -> tuple[Found, dict[str, Any]]:
+    """What it leads to where nothing happens: records and bits of every run, and what MLflow has."""
+    forks = Forks()
+    try:
+        with TemporaryDirectory(prefix="chaos") as folder:
+            s = Suffering(forks, Path(folder), np.random.default_rng(0))
+            ended = Ended(*started(s, asked).finish())
+            if ended.code != 0:
+                raise Wrong(f"nothing happened, but exit code {ended.code}: {ended.err[-2000:]}")
+            return records(s.out), counted(s.folder)
+    finally:
+        forks.close()
+
+
+def records(folder: Path) -> Found:
+    """The rounds of every run, and the digests of its end."""
+    found: Found = {}
+    for path in sorted(folder.rglob("seed_*/records.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        name, last = str(path.parent.relative_to(folder)), rows[-1] if rows else {}
+        found[name] = [row["round"] for row in rows], [str(last.get(key)) for key in ("x_sha256", "y_sha256")]
+    return found
+
+
+def counted(folder: Path) -> dict[str, Any]:
+    """How many runs there are in MLflow by status, and how many points of each figure."""
+    with sqlite3.connect(folder / "mlflow.db") as store:
+        runs = store.execute("select status, count(*) from runs group by 1 order by 1").fetchall()
+        points = store.execute("select count(*) from metrics where key = 'upper_loss'").fetchone()
+    return {"runs": runs, "points of upper_loss": points[0]}
+
+
+def nothing_doubled(folder: Path) -> None:
+    if not (folder / "mlflow.db").exists():
+        return
+    with sqlite3.connect(folder / "mlflow.db") as store:
+        if doubled := store.execute(DOUBLED).fetchall():
+            raise Wrong(f"MLflow has points twice: {doubled[:5]}")
+
+
+for name, asked in {"sweep": SWEEP, "sweep by halving": HALVING, "study": STUDY}.items():
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        KINDS[f"{name} {number.name}"] = killed(asked, number)
+    for how in ("a bit flipped", "truncated", "emptied", "random"):
+        KINDS[f"{name} file: {how}"] = damaged(asked, how)

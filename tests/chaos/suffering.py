@@ -15,11 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 from forked import Forked, Forks
+from own_mounts import PRIVATE
+
+from fedmbo_ray.core.scratch import remove_stale
 
 HERE = Path(__file__).parent
 MARK = "FEDMBO_CHAOS"
+SESSIONS = {"ray", "hosts"}  # folders of Ray's, which keeps its logs, and of hosts, which are gone
 WORDS = ("rounds=40", "record.every=5", "record.checkpoint_every=7", "clients.num_clients=20", "clients.block_size=5")
-ROUNDS = list(range(0, 41, 5))
 RAY = ("clients.backend=ray", "clients.actors=2", "clients.cpus_per_actor=0.5")
 
 
@@ -46,10 +49,11 @@ class Suffering:
         self.forks, self.folder, self.rng = forks, folder, rng
         self.mark = uuid.uuid4().hex
         self.out = folder / "run"
+        self.tracking = f"sqlite:///{folder}/mlflow.db"
 
     def start(self, *words: str, command: str = "run", fault: dict[str, Any] | None = None) -> Forked:
         environment = {**os.environ, MARK: self.mark, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ['PYTHONPATH']}"}
-        environment |= {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder}/mlflow.db", "TMPDIR": str(self.folder)}
+        environment |= {"MLFLOW_TRACKING_URI": self.tracking, "TMPDIR": str(self.folder)}
         program = "from hooks import begin; begin()"
         return self.forks.start("-c", program, json.dumps(fault), command, *words, cwd=self.folder, env=environment)
 
@@ -87,8 +91,8 @@ class Suffering:
                     found.append(process)
         return found
 
-    def nothing_left(self) -> None:
-        """Raise Wrong if a process, or a half-written file, has stayed behind."""
+    def no_process_left(self) -> None:
+        """Raise Wrong if a process has stayed behind."""
         deadline = time.monotonic() + 20
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -97,9 +101,20 @@ class Suffering:
             process.kill()
         if names:
             raise Wrong(f"processes left behind: {names}")
-        files = list(self.folder.rglob(".*.new"))
+
+    def nothing_left(self) -> None:
+        """Raise Wrong if a process, a file, a socket or shared memory has stayed behind.
+
+        After a SIGKILL, a half-written file stays until the run is continued.
+        """
+        self.no_process_left()
+        remove_stale(self.folder)  # as the next command would
+        own = [path for path in self.folder.rglob("*") if not SESSIONS & set(path.parts)]
+        files = [path for path in own if re.fullmatch(r"\..*\.new|fedmbo-\d+-\d+-.*", path.name) or path.is_socket()]
+        if PRIVATE in os.environ:
+            files += Path("/dev/shm").iterdir()
         if files:
-            raise Wrong(f"files left behind: {files}")
+            raise Wrong(f"files left behind: {[str(path) for path in files]}")
 
 
 def lines(path: Path) -> int:
@@ -108,24 +123,30 @@ def lines(path: Path) -> int:
     return 0
 
 
+class Undisturbed(NamedTuple):
+    digests: tuple[str, str]
+    rounds: list[int]
+
+
 @cache
-def reference(words: tuple[str, ...] = WORDS) -> tuple[str, str]:
-    """The digests of x and y where nothing happens."""
+def reference(words: tuple[str, ...] = WORDS) -> Undisturbed:
+    """The digests of x and y, and the recorded rounds, where nothing happens."""
     from fedmbo_ray.api.experiment import run_experiment
 
-    last = run_experiment(None, *words, progress=False).last
-    return last["x_sha256"], last["y_sha256"]
+    run = run_experiment(None, *words, progress=False)
+    return Undisturbed((run.last["x_sha256"], run.last["y_sha256"]), run.records["round"].tolist())
 
 
-def right(ended: Ended, folder: Path) -> None:
+def right(ended: Ended, folder: Path, words: tuple[str, ...] = WORDS) -> None:
     """Raise Wrong unless a run has come to the right end, with all its records."""
     if ended.code != 0:
         raise Wrong(f"exit code {ended.code}: {ended.err[-2000:]}")
     last = json.loads(ended.out.splitlines()[-1])
-    if (last["x_sha256"], last["y_sha256"]) != reference():
+    expected = reference(words)
+    if (last["x_sha256"], last["y_sha256"]) != expected.digests:
         raise Wrong("finished with other bits")
     rounds = [json.loads(line)["round"] for line in (folder / "records.jsonl").read_text().splitlines()]
-    if rounds != ROUNDS:
+    if rounds != expected.rounds:
         raise Wrong(f"records of the rounds {rounds}")
 
 

@@ -197,6 +197,10 @@ class Hosts:
         for words in ("link set eth0 up", f"addr add {host.address}/24 dev eth0"):
             subprocess.run(["nsenter", "-t", inside, "--net", "ip", *words.split()], check=True, env=clean())
 
+    def cable(self, host: Host, state: str) -> None:
+        """Pull a machine's cable (`down`), or plug it in again (`up`)."""
+        self._net("ip", "link", "set", f"to-{host.name}", state)
+
     def _net(self, *words: str, check: bool = True) -> None:
         """In the network's own namespace, but seeing the numbers of processes outside."""
         enter = ["nsenter", "-t", str(self.seat.first_process), "--net", *words]
