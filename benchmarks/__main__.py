@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from benchmarks import growth, tasks
+from benchmarks import growth, records, tasks
 from benchmarks.peers import Unavailable
 from benchmarks.report import draw, tables
 from benchmarks.tasks import Setting
@@ -33,7 +33,7 @@ Examples:
   python -m benchmarks one_step fedmbo
   python -m benchmarks --short --data digits
 """
-PARTS = ("one_step", "fedmbo", "fednest", "growth")
+PARTS = ("one_step", "fedmbo", "cnn", "wide", "fednest", "record", "growth")
 console = Console(stderr=True)
 
 
@@ -77,11 +77,25 @@ def grow(setting: Setting, curves: dict[str, tuple[int, ...]], repetitions: int,
     return answer
 
 
+def largest_shares(setting: Setting, short: bool) -> list[dict[str, Any]]:
+    """Of each shipped config that is measured, the run whose records take the largest share of its time."""
+    files, seconds = (["mnist"], 0.1) if short else (records.shipped(), 0.5)
+    found = []
+    with console.status("") as status:
+        for file in files:
+            status.update(f"records of {file}")
+            worst = max(records.shares(file, setting, seconds), key=lambda each: each.share)
+            found.append({**worst._asdict(), "share": worst.share})
+    return found
+
+
 def measure(part: str, setting: Setting, short: bool, environments: Path) -> dict[str, Any]:
     repetitions, seconds = (2, 0.2) if short else (11, 1.0)
     if part == "growth":
         curves = {name: values[:1] if short else values for name, values in growth.CURVES.items()}
         return grow(setting, curves, 2 if short else 5, seconds)
+    if part == "record":
+        return compare(records.record(setting), repetitions, seconds) | {"shares": largest_shares(setting, short)}
     if part == "one_step":
         with tempfile.TemporaryDirectory(prefix="fedmbo-bench-") as folder:
             return compare(tasks.one_step(setting, Path(folder), environments), repetitions, seconds)

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from fedmbo_ray.config.schema import RunConfig
@@ -13,6 +12,7 @@ from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.federation.clients import Clients
 from fedmbo_ray.federation.execution import Backend
 from fedmbo_ray.problems.base import Task
+from fedmbo_ray.problems.figures import metrics_of
 from fedmbo_ray.problems.oracles import grads_lower
 from fedmbo_ray.runs.loop import Loop
 
@@ -55,9 +55,7 @@ class Frame:
 
     def figures(self) -> dict[str, float]:
         state, task = self.state, self.loop.task
-        with torch.no_grad():
-            metrics = task.problem.metrics(state["x"], state["y"], task.test)
-        return {"rounds": self.loop.round, **metrics}
+        return {"rounds": self.loop.round, **metrics_of(task.problem, state["x"], state["y"], task.test)}
 
     def close(self) -> None:
         self.loop.close()
@@ -76,8 +74,7 @@ class Bare:
             self.round += 1
 
     def figures(self) -> dict[str, float]:
-        with torch.no_grad():
-            return {"rounds": self.round, **self.task.problem.metrics(self.x, self.y, self.task.test)}
+        return {"rounds": self.round, **metrics_of(self.task.problem, self.x, self.y, self.task.test)}
 
     def close(self) -> None:
         close = getattr(self.loop, "close", None)

@@ -75,9 +75,9 @@ class FusedFedMBO:
         for _ in range(self.T):
             features, targets = self.seen(rng, "train", n, x)
             y = y - self.beta * self.grad_y_lower(y, features, targets)
-        features, targets = self.seen(rng, "validation", n, x)
-        p = self.grads_y_upper(y, features, targets).mul_(self.N / self.ell)
-        depth = rng.integers(self.N, size=n)
+        cohort, depth = rng.integers(self.m, size=n), rng.integers(self.N, size=n)
+        images, targets = self.model.batch("validation", cohort, draw_seeds(rng, n), self.S)
+        p = self.grads_y_upper(y, self.model.features(x, images), targets).mul_(self.N / self.ell)
         for l in range(1, self.N):
             active = torch.from_numpy(np.flatnonzero(depth >= l))
             if not len(active):
@@ -166,6 +166,20 @@ class DerivedFedMBO(FusedFedMBO):
         below = torch.baddbmm((R @ W).view(self.n, self.S, -1), D[half:].view(self.n, self.S, -1), V).flatten(0, 1)
         pulled = torch.cat([D[:half] @ W, below.neg_()]).mul_(features > 0).div_(half)
         return torch.cat([(pulled.T @ images).view(-1), pulled.sum(0)])
+
+
+class Products(FusedFedMBO):
+    """Nothing but the products of a round with the hidden layer's weights: what no implementation can do without."""
+
+    def round(self, k: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        rng, (W, _) = stream(self.seed, "round", k), self.model.layers(x)
+        rows, features = self.model.images, torch.ones(2 * self.n * self.S, self.model.width)
+        depth = rng.integers(self.N, size=self.n)
+        slots = [self.n] * self.T + [self.n] + [int((depth >= l).sum()) for l in range(1, self.N)] + [2 * self.n]
+        for count in slots:
+            torch.mm(rows[: count * self.S], W.T)
+        torch.mm(features.T, rows[: len(features)])
+        return x, y
 
 
 @dataclass

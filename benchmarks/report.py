@@ -9,12 +9,24 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-BASE = {"one_step": "flower", "fedmbo": "fused by hand", "fednest": "plain loop"}
+BASE = {
+    "one_step": "flower",
+    "fedmbo": "fused by hand",
+    "cnn": "in_process",
+    "wide": "in_process",
+    "fednest": "plain loop",
+    "record": "products alone",
+}
 TITLES = {
     "one_step": "One step of SGD by 10 of 100 clients",
     "fedmbo": "FedMBO, m=100, n=10, S=64, T=N=5",
+    "cnn": "The same with two convolutions",
+    "wide": "The same with an MLP of width 2000",
     "fednest": "FedNest, 40 local SVRG steps",
+    "record": "A record of FedMBO",
 }
+UNITS = dict.fromkeys(TITLES, "rounds") | {"record": "records"}
+PANELS = 3  # side by side
 COLOURS = {"ours": "#0072B2", "others": "#999999"}  # safe for colour-blind readers
 
 
@@ -23,14 +35,16 @@ def ours(name: str) -> bool:
 
 
 def tables(results: dict[str, Any]) -> list[Table]:
-    return [table(results[part], part) for part in TITLES if part in results] + growth_tables(results.get("growth", {}))
+    compared = [table(results[part], part) for part in TITLES if part in results]
+    return [*compared, *share_tables(results.get("record", {})), *growth_tables(results.get("growth", {}))]
 
 
 def table(part: dict[str, Any], name: str) -> Table:
     arms, base = part["arms"], BASE[name]
     load = f"others used {part['foreign_cores']:.2f} cores, {part['stolen_cores']:.2f} were stolen"
     shown = Table(title=TITLES[name], caption=load)
-    for column in ("", "rounds/s", f"x {base}", "quartiles of ms/round", "test accuracy"):
+    unit = UNITS[name]
+    for column in ("", f"{unit}/s", f"x {base}", f"quartiles of ms/{unit[:-1]}", "test accuracy"):
         shown.add_column(column, justify="left" if not column else "right")
     for arm, entry in sorted(arms.items(), key=lambda item: item[1]["median_seconds"]):
         seconds = sorted(entry["seconds"])
@@ -38,11 +52,24 @@ def table(part: dict[str, Any], name: str) -> Table:
         ratio = f"{arms[base]['median_seconds'] / entry['median_seconds']:.2f}" if base in arms else "–"
         spread = f"{1000 * seconds[quarter]:.1f} – {1000 * seconds[-1 - quarter]:.1f}"
         figures = entry["figures"]
-        reached = f"{100 * figures['test_accuracy']:.1f} % after {figures['rounds']}"
+        accuracy = figures.get("test_accuracy")
+        reached = "–" if accuracy is None else f"{100 * accuracy:.1f} % after {figures['rounds']}"
         shown.add_row(arm, f"{1 / entry['median_seconds']:.1f}", ratio, spread, reached)
     for arm, reason in part["missing"].items():
         shown.add_row(arm, "left out", "", reason, "")
     return shown
+
+
+def share_tables(part: dict[str, Any]) -> list[Table]:
+    if not part.get("shares"):
+        return []
+    table = Table(title="What records take of a run's time", caption="of each config the run with the largest share")
+    for column in ("", "run", "every", "ms/round", "ms/record", "share"):
+        table.add_column(column, justify="left" if column in ("", "run") else "right")
+    for row in part["shares"]:
+        times = [f"{1000 * row[key]:.1f}" for key in ("round_seconds", "record_seconds")]
+        table.add_row(row["config"], row["run"], str(row["every"]), *times, f"{100 * row['share']:.1f} %")
+    return [table]
 
 
 def growth_tables(growth: dict[str, Any]) -> list[Table]:
@@ -63,11 +90,12 @@ def growth_tables(growth: dict[str, Any]) -> list[Table]:
 def draw(results: dict[str, Any], path: Path) -> None:
     """Bars for the tasks, curves for the growth."""
     parts, curves = [part for part in TITLES if part in results], list(results.get("growth", {}))
-    rows = (1 if parts else 0) + (1 if curves else 0)
+    lines = [parts[start : start + PANELS] for start in range(0, len(parts), PANELS)]
+    rows = len(lines) + (1 if curves else 0)
     figure = Figure(figsize=(13, 4.2 * max(rows, 1)), layout="constrained")
     grids = figure.subfigures(max(rows, 1), 1, squeeze=False)[:, 0]
-    if parts:
-        for axes, part in zip(grids[0].subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
+    for grid, line_of_parts in zip(grids, lines, strict=False):
+        for axes, part in zip(grid.subplots(1, len(line_of_parts), squeeze=False)[0], line_of_parts, strict=True):
             bars(axes, results[part]["arms"], part)
     if curves:
         for axes, curve in zip(grids[-1].subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
@@ -82,7 +110,7 @@ def bars(axes: Any, arms: dict[str, Any], part: str) -> None:
     axes.barh(ordered, speeds, color=colours)
     for row, speed in enumerate(speeds):
         axes.annotate(f" {speed:.3g}", (speed, row), va="center", fontsize=9)
-    axes.set(title=TITLES[part], xlabel="rounds per second", xlim=(0, 1.15 * max(speeds)))
+    axes.set(title=TITLES[part], xlabel=f"{UNITS[part]} per second", xlim=(0, 1.15 * max(speeds)))
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -9,7 +9,7 @@ import torch
 from benchmarks.actor_per_client import ActorPerClient
 from benchmarks.arms import Bare, FedSGD, Frame
 from benchmarks.fednest_plain import PlainFedNest
-from benchmarks.fused import DerivedFedMBO, FusedFedMBO, FusedFedSGD, Model
+from benchmarks.fused import DerivedFedMBO, FusedFedMBO, FusedFedSGD, Model, Products
 from benchmarks.peers import Peer, environment, export
 from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.config.overrides import read_config
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
 def pool(task: Task, actors: int) -> RayActors:
     """Pools of several arms live side by side and take turns, so that none reserves a core for itself."""
-    return RayActors(task.problem, task.data, actors, cpus=0.01)
+    return RayActors(task, actors, cpus=0.01)
 
 
 def model(task: Task) -> Model:
@@ -93,7 +93,29 @@ def fedmbo(setting: Setting) -> dict[str, Callable[[], Any]]:
         "ray, 1 actor": lambda: Frame(config, task, pool(task, 1)),
         "fused by hand": lambda: Bare(config, task, FusedFedMBO(model(task), **numbers)),
         "fused, derived by hand": lambda: Bare(config, task, DerivedFedMBO(model(task), **numbers)),
+        "products alone": lambda: Bare(config, task, Products(model(task), **numbers)),
     }
+
+
+def larger(setting: Setting, backbone: str) -> dict[str, Callable[[], Any]]:
+    """FedMBO with a backbone that has more to compute: what a second core is worth."""
+    config = setting.config(f"problem.backbone={backbone}", "algorithm.step_size=0.01")
+    task = build_task(config)
+    return {
+        "in_process": lambda: Frame(config, task, in_process(task)),
+        "ray, 2 actors": lambda: Frame(config, task, pool(task, 2)),
+        "ray, 1 actor": lambda: Frame(config, task, pool(task, 1)),
+    }
+
+
+def cnn(setting: Setting) -> dict[str, Callable[[], Any]]:
+    """A convolutional backbone."""
+    return larger(setting, "cnn")
+
+
+def wide(setting: Setting) -> dict[str, Callable[[], Any]]:
+    """An MLP of width 2000."""
+    return larger(setting, "{name: mlp, width: 2000}")
 
 
 def fednest(setting: Setting) -> dict[str, Callable[[], Any]]:

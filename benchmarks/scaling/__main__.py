@@ -17,13 +17,16 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.scaling.measuring import costs, measured, trace
+from benchmarks.arms import Frame
+from benchmarks.scaling.measuring import Traced, costs, measured, trace
 from benchmarks.scaling.model import Communication, Costs, Machines, Replay
 from fedmbo_ray.cli.command import Parser, guarded
 from fedmbo_ray.config.overrides import read_config
+from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.io import write_atomically
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.driver import start_ray
+from fedmbo_ray.runs.loop import in_process
 
 HELP = """
 Examples:
@@ -32,6 +35,8 @@ Examples:
 """
 EXPECTED = (1, 3, 10, 30, 100, 300, 1000)
 HEAVIER = (1, 10, 100)
+COHORTS = (10, 100, 1000)
+FREE = Costs(0.0, 0.0, 0.0)
 console = Console(stderr=True)
 
 
@@ -62,6 +67,20 @@ def points(args: argparse.Namespace, rounds: list[list[Communication]], prices: 
         console.print(f"{count} node(s) of {len(there)}")
         seconds = run(there[:count], args.actors, args.rounds)
         found.append({"nodes": count, "measured": seconds, "predicted": predicted(rounds, machines, prices)})
+    return found
+
+
+def through_driver(config: RunConfig) -> list[dict[str, Any]]:
+    """Bytes that the driver of a cluster of ten nodes sends and receives in a round, for ever more clients in it."""
+    found = []
+    for n in COHORTS:
+        console.print(f"what goes through the driver with n = {n}")
+        grown = config.model_copy(update={"clients": config.clients.model_copy(update={"cohort_size": n})})
+        task = build_task(grown)
+        frame = Frame(grown, task, traced := Traced(in_process(task)))
+        frame.run(1)
+        sizes = {name: frame.state[name].nbytes for name in ("x", "y")}
+        found.append({"n": n, "bytes": Replay(Machines(10, 1), FREE).through_driver(traced.seen), **sizes})
     return found
 
 
@@ -121,7 +140,12 @@ def show(results: dict[str, Any]) -> list[Table]:
         times = [f"{1000 * row[name]:.0f}" for name in ("compute", "tree", "flat")]
         shares = [f"{share:.2f}" for share in row["efficiency"].values()]
         far.add_row(*(str(row[name]) for name in ("nodes", "actors", "n")), *times, *shares)
-    return [check, far]
+    sent = Table(title="Through the driver in a round, 10 nodes", caption="x and y: the size of each, sent once")
+    for column in ("n", "MB", "x, MB", "y, MB"):
+        sent.add_column(column, justify="right")
+    for row in results["through_driver"]:
+        sent.add_row(str(row["n"]), *(f"{row[name] / 1e6:.3g}" for name in ("bytes", "x", "y")))
+    return [check, far, sent]
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -164,6 +188,7 @@ def main(words: list[str] | None = None) -> int:
             "communications": [each._asdict() for each in rounds[0]],
             "points": points(args, rounds, prices, lambda *where: measured(config, task, *where)),
             "expected": expected(args, rounds, prices, config.clients.block_size),
+            "through_driver": through_driver(config),
         }
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / "scaling.json", json.dumps(results, indent=1).encode())

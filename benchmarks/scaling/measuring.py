@@ -65,7 +65,7 @@ def mean(values: Any) -> float:
 def trace(config: RunConfig, task: Task, node: str, prices: Costs, rounds: int) -> list[list[Communication]]:
     """What each of some rounds does on one actor of a node; computing is what calls don't take."""
     place = NodeAffinitySchedulingStrategy(node, soft=False)
-    traced = Traced(RayActors(task.problem, task.data, 1, cpus=0.01, places=[place]))
+    traced = Traced(RayActors(task, 1, cpus=0.01, places=[place]))
     frame, found, one = Frame(config, task, traced), [], Replay(Machines(1, 1), prices)
     for _ in range(2 + rounds):
         traced.seen = []
@@ -120,7 +120,7 @@ def interleaved(work: Callable[..., float], choices: list[tuple[Any, ...]]) -> l
 def measured(config: RunConfig, task: Task, nodes: list[str], actors: int, rounds: int) -> float:
     """Seconds for a round with so many actors on each of these nodes; the median of some."""
     places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes for _ in range(actors)]
-    frame = Frame(config, task, RayActors(task.problem, task.data, len(places), cpus=0.01, places=places))
+    frame = Frame(config, task, RayActors(task, len(places), cpus=0.01, places=places))
     try:
         frame.run(2)
         return statistics.median(timed(lambda: frame.run(1)) for _ in range(rounds))

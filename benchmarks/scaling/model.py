@@ -61,6 +61,18 @@ class Replay:
     def round(self, communications: list[Communication]) -> float:
         return sum(self.communication(each) for each in communications)
 
+    def through_driver(self, communications: list[Communication]) -> float:
+        """Bytes that the driver sends and receives in a round."""
+        return sum(self._through_driver(each) for each in communications)
+
+    def _through_driver(self, what: Communication) -> float:
+        """Arguments once for each call, vectors of the object store once, and of each part of an answer its size."""
+        weights = [self.weights[member] for member in self.top]
+        ends = [what.blocks * so_far // sum(weights) for so_far in accumulate(weights)]
+        calls = [(start, end) for start, end in zip([0, *ends], ends, strict=False) if end > start]
+        answers = sum(self._answer(what, *call) for call in calls)
+        return what.stored + what.shared * len(calls) + what.each * what.blocks + answers
+
     def communication(self, what: Communication) -> float:
         fetched = what.stored * (self.costs.byte + self.hops / self.costs.network)  # node after node gets a copy
         return fetched + self._shared_out(what, self.top, 0, what.blocks, 0.0, own=False)
