@@ -149,8 +149,10 @@ def watched(
     ):
         while run.poll() is None:
             before = time.monotonic()
-            samples.append(Sample(before - start, share(), proportional(mark)[1]))
-            if samples[-1].share >= kill_at:
+            now = Sample(before - start, share(), proportional(mark)[1])
+            if now.memory:  # it has not ended in the meantime
+                samples.append(now)
+            if now.share >= kill_at:
                 run.kill()
             elif before - start > LIMIT:
                 run.terminate()

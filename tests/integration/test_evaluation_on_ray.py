@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ class DeadlyOnce(HyperRepresentationProblem):
     mark: Path
 
     def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
-        if not self.mark.exists():
-            self.mark.touch()
+        with suppress(FileExistsError):
+            self.mark.touch(exist_ok=False)  # of two that come at the same time, one dies
             os.kill(os.getpid(), signal.SIGKILL)
         predictions = super().predictions(x, y, part)
         part.inputs.zero_()

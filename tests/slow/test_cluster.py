@@ -47,6 +47,11 @@ where = {node.node_id: node.node_ip for node in list_nodes() if node.state == "A
 actors = list_actors(filters=[("state", "=", "ALIVE"), ("class_name", "=", "ClientActor")], limit=1000, detail=True)
 print(json.dumps({"nodes": sorted(where.values()), "actors": sorted(where.get(each.node_id, "") for each in actors)}))
 """
+RESOURCES = """
+import json, ray
+ray.init(log_to_driver=False)  # else news of the autoscaler come between
+print(json.dumps(ray.cluster_resources()))
+"""
 RUNS = """
 import json
 from mlflow import MlflowClient
@@ -132,7 +137,7 @@ def test_a_sweep_survives_the_loss_of_a_host(folder: Path) -> None:
         started = cluster.up()
         assert started.returncode == 0, started.stdout[-4000:]
         wait_for("cluster of three", lambda: len(where(cluster)["nodes"]) == 3, 150)
-        assert cluster.asked("import json, ray; ray.init(); print(json.dumps(ray.cluster_resources()))")["fast"] == 3
+        assert cluster.asked(RESOURCES)["fast"] == 3
         only_the_head_itself_reaches_mlflow(head, others[0])
         cluster.execute(f"{ENTER} python -m fedmbo_ray.cluster add ~/ray_bootstrap_config.yaml {fourth.address}")
         wait_for("fourth node", lambda: fourth.address in where(cluster)["nodes"], 60)
