@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fedmbo_ray.federation.execution import Block, Job, Seconds, run_block
+from fedmbo_ray.federation.prepared import Prepared
 from fedmbo_ray.federation.reduction import Part
 from fedmbo_ray.problems.base import Task
 
@@ -13,10 +14,10 @@ class InProcess:
     away = Seconds()
 
     def __init__(self, task: Task) -> None:
-        self.task = task
+        self.task, self.prepared = task, Prepared()
 
     def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         cpu = torch.device("cpu")
-        return job.whole((run_block(self.task, job, block, cpu) for block in blocks), len(blocks))
+        return job.whole((run_block(self.task, job, block, cpu, self.prepared) for block in blocks), len(blocks))
 
     def close(self) -> None: ...

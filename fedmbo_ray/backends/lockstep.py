@@ -15,7 +15,8 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
-from fedmbo_ray.federation.execution import Block, Job, Seconds, joinable, run_block, run_together
+from fedmbo_ray.federation.execution import Block, Job, Seconds, joinable, now, run_block, run_together
+from fedmbo_ray.federation.prepared import Prepared
 from fedmbo_ray.federation.reduction import Part
 from fedmbo_ray.problems.base import Task, capabilities
 
@@ -43,12 +44,15 @@ class Lockstep:
     description = "in_process"
 
     def __init__(self, task: Task) -> None:
-        self.task, self.away = task, Seconds()
+        self.task, self.away, self.prepared = task, Seconds(), Prepared()
 
     def run(self, job: Job, blocks: list[Block]) -> Part[Tensor]:
         hub = getcurrent().parent
         if hub is None or not joinable(self.task.problem, job):
-            return job.whole((run_block(self.task, job, block, CPU) for block in blocks), len(blocks))
+            results = (run_block(self.task, job, block, CPU, self.prepared) for block in blocks)
+            return job.whole(results, len(blocks))
+        if job.at is not None:  # the communications of other runs are not the same
+            blocks, job = [now(job, block)[1] for block in blocks], job._replace(at=None)
         left = Seconds.now()
         part, own = hub.switch(PendingJob(self, job, blocks))
         self.away = self.away.plus(Seconds.now().minus(left).minus(own))

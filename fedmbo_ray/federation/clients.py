@@ -1,8 +1,6 @@
 """The interface between an algorithm and its clients: sample clients, send them a kernel, get back rows or a mean.
 
-`Clients` cuts the slots of a communication into blocks of a fixed width, draws their seeds, counts what
-the protocol sends, and hands the blocks to a backend. Results come back in slot order, sums are formed along
-a tree over the blocks, and the width never depends on the backend: all backends give the same bits.
+How a communication is carried out is in `federation.exchange`.
 """
 
 from collections.abc import Callable
@@ -11,21 +9,19 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedmbo_ray.core.errors import RunFailed
-from fedmbo_ray.core.rng import Seeds, draw_seeds
 from fedmbo_ray.data.batches import ClientData, ClientIds
-from fedmbo_ray.federation.arguments import RowTensors, as_rows, as_tensor, job_of, remembered, unwrapped
+from fedmbo_ray.federation.arguments import RowTensors, as_tensor, job_of, unwrapped
 from fedmbo_ray.federation.availability import AlwaysAvailable, Availability
 from fedmbo_ray.federation.cohort import Cohort
-from fedmbo_ray.federation.draws import Draws, samples_drawn
-from fedmbo_ray.federation.execution import Backend, Block, Job
+from fedmbo_ray.federation.draws import Draws
+from fedmbo_ray.federation.exchange import Exchange
+from fedmbo_ray.federation.execution import Backend, Job
 from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.federation.relay import Leg, Relay, Route, Steps
 from fedmbo_ray.federation.rounds import Round
-from fedmbo_ray.federation.sent import Ledger
 from fedmbo_ray.problems.oracles import Tensors
 
 R = TypeVar("R", bound=Tensors)  # what a kernel returns, and also the call that sends it
@@ -68,7 +64,7 @@ class Clients:
 
     def __init__(self, federation: Federation, rng: np.random.Generator, round: int) -> None:
         self.federation, self.rng, self.round = federation, rng, round
-        self.ledger = Ledger()
+        self.exchange = Exchange(federation, rng)
         self.all: Cohort | None = None
         self.held: Cohort | None = None
         self.shuffled = False  # whether `sample` shuffles the held cohort
@@ -121,6 +117,17 @@ class Clients:
             self.all = Cohort(answering)
         return self.all
 
+    def ahead(self, count: int) -> list[Cohort]:
+        """Choose the clients of so many communications before the first of them.
+
+        The cohorts are those that `sample` would choose one after the other. If x stays the same meanwhile, a backend
+        draws the batches of several communications, and applies x to them, in one call.
+
+        Returns:
+            The cohorts, each to be used once, in this order.
+        """
+        return self.exchange.foreseen(self.sample, count)
+
     def knowing(self, cohort: Cohort, *known: Tensor) -> Cohort:
         """Note that clients already know some shared tensors, which then are not counted when they are sent.
 
@@ -140,7 +147,7 @@ class Clients:
                 'Card(..., assumes="..."), but it says nothing'
             )
         for tensor in known:
-            self.ledger.tell(cohort, tensor)
+            self.exchange.ledger.tell(cohort, tensor)
         return cohort
 
     def with_one_cohort(self, cohort: Cohort, shuffled: bool = False) -> "Clients":
@@ -185,7 +192,7 @@ class Clients:
         Raises:
             ValueError: the kernel writes to its arguments, or returns own rows of another shape (on Ray: RunFailed).
         """
-        _, rows = self._communicate(job_of(kernel, shared, draw, summed=False), cohort, each, own)
+        _, rows = self.exchange.communicate(job_of(kernel, shared, draw, summed=False), cohort, each, own)
         return cast("R", unwrapped(rows))
 
     def mean(
@@ -204,7 +211,7 @@ class Clients:
         Returns:
             The means over the slots of what the kernel returns; the whole new memory last.
         """
-        sums, memory = self._communicate(job_of(kernel, shared, draw, summed=True), cohort, each, own)
+        sums, memory = self.exchange.communicate(job_of(kernel, shared, draw, summed=True), cohort, each, own)
         return cast("R", unwrapped([total / len(cohort) for total in sums] + memory))
 
     def relay(
@@ -237,71 +244,13 @@ class Clients:
             The mean over the columns of what their last clients upload. If clients that drop out are omitted
             (`clients.availability`), their columns are lost.
         """
-        route = Route(steps)
-        self._pass(route, np.arange(len(steps)), 0, cohort, start, (x, y))
+        exchange, route = self.exchange, Route(steps)
+        exchange.meet(route, np.arange(len(steps)), 0, cohort, start, (x, y))
         for at in range(1, 1 + int(steps.max(initial=0))):
             if len(columns := route.due(at)):
-                self._pass(route, columns, at, self.sample(len(columns)), step, (x, y), y.numel())
+                exchange.meet(route, columns, at, self.sample(len(columns)), step, (x, y), y.numel())
         last = route.there
-        self._pass(route, last, 1 + steps[last], self.sample(len(last)), finish, (x, y), y.numel())
+        exchange.meet(route, last, 1 + steps[last], self.sample(len(last)), finish, (x, y), y.numel())
         shared = tuple(map(as_tensor, (x, y, *constants)))
-        job = Job(Relay(start, step, finish, len(constants)), shared, (), summed=True)
-        parts = route.parts(len(self._cuts(len(route.there))))
-        blocks = [Block(clients, seeds, (torch.from_numpy(steps),)) for clients, seeds, steps in parts]
-        sums = self.federation.backend.run(job, blocks).sums
+        sums = exchange.carry(Job(Relay(start, step, finish, len(constants)), shared, (), summed=True), route)
         return cast("Tensor", unwrapped([total / len(route.there) for total in sums]))
-
-    def _pass(
-        self,
-        route: Route,
-        columns: Steps,
-        at: Steps | int,
-        cohort: Cohort,
-        leg: Leg,
-        shared: tuple[Tensor, Tensor],
-        column: int = 0,
-    ) -> None:
-        """One communication of a relay: columns of so many floats meet the clients of a cohort."""
-        route.meet(columns, at, cohort, self._asked(cohort))
-        floats_down = self._told(cohort, shared) + len(cohort) * column
-        self._count(cohort, leg.draw, floats_down, len(cohort) * leg.floats_up(*shared))
-
-    def _communicate(
-        self, job: Job, cohort: Cohort | ClientIds, each: RowTensors, own: RowTensors
-    ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """The sums over all slots of what clients upload (if summed); its rows (if not) and the new memory."""
-        cohort = cohort if isinstance(cohort, Cohort) else Cohort(cohort)
-        each, own = as_rows(each), as_rows(own)
-        seeds, rows = self._asked(cohort), (*each, *(memory[cohort.ids] for memory in own))
-        blocks = [
-            Block(cohort.ids[cut], seeds[cut], tuple([part[cut] for part in rows])) for cut in self._cuts(len(cohort))
-        ]
-        sums, by_block = self.federation.backend.run(job._replace(own=len(own)), blocks)[2:]
-        stacked = [torch.cat(parts) for parts in zip(*by_block, strict=True)]
-        uploaded = len(stacked) - len(own)
-        floats_up = len(cohort) * sum([out.numel() for out in sums]) + sum([out.numel() for out in stacked[:uploaded]])
-        floats_down = self._told(cohort, job.shared) + sum([part.numel() for part in each])
-        self._count(cohort, job.draw, floats_down, floats_up)
-        kept = zip(own, stacked[uploaded:], strict=True)
-        return sums, stacked[:uploaded] + [remembered(memory, cohort.ids, new) for memory, new in kept]
-
-    def _asked(self, cohort: Cohort) -> Seeds:
-        """The seeds of a cohort that is asked now."""
-        federation, again = self.federation, self.ledger.ask(cohort)
-        if again:  # the wait for the first answer was counted when the cohort was sampled
-            federation.meter.waited += federation.availability.wait(self.rng, again)
-        return draw_seeds(self.rng, len(cohort))
-
-    def _told(self, cohort: Cohort, shared: tuple[Tensor, ...]) -> int:
-        """How many floats are sent to a cohort so that all its clients know the shared tensors."""
-        return sum([self.ledger.tell(cohort, part) * part.numel() for part in shared])
-
-    def _count(self, cohort: Cohort, draw: Draws, floats_down: int, floats_up: int) -> None:
-        federation = self.federation
-        federation.meter.count(samples_drawn(federation.data, draw, cohort.ids), floats_down, floats_up)
-
-    def _cuts(self, size: int) -> list[slice]:
-        """Blocks of nearly equal size, at most `block_size` slots; a small cohort has as many blocks as one of n."""
-        width = self.federation.block_size
-        count = max(-(-size // width), min(size, -(-self.cohort_size // width)))
-        return [slice(size * i // count, size * (i + 1) // count) for i in range(count)]

@@ -1,11 +1,29 @@
 """Who takes part in a communication."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedmbo_ray.core.rng import Seeds
 from fedmbo_ray.data.batches import ClientIds
+
+
+class Foreseen(NamedTuple):
+    """Communications whose clients and seeds are known before the first of them, and which of them is meant."""
+
+    clients: ClientIds  # a row for each communication
+    seeds: Seeds
+    at: int
+
+    def among(self, count: int) -> tuple[ClientIds, Seeds, int | None]:
+        """A group of at most so many of them, and the row of this one in it; alone, it is no row."""
+        if count == 1 or len(self.clients) == 1:
+            return self.clients[self.at], self.seeds[self.at], None
+        first = self.at - self.at % count
+        group = slice(first, first + count)
+        return self.clients[group], self.seeds[group], self.at - first
 
 
 class Cohort:
@@ -18,11 +36,18 @@ class Cohort:
     def __init__(self, ids: ClientIds) -> None:
         self.ids = ids
         self.whole, self.slots = self, np.arange(len(ids))
+        self.foreseen: Foreseen | None = None
 
     def __getitem__(self, which: slice | NDArray[np.integer] | NDArray[np.bool_]) -> "Cohort":
         """Some of the slots, given by a slice, positions or a mask."""
         part = Cohort(self.ids[which])
         part.whole, part.slots = self.whole, self.slots[which]
+        return part
+
+    def at(self, foreseen: Foreseen) -> "Cohort":
+        """The same slots, for one communication that was foreseen."""
+        part = self[:]
+        part.foreseen = foreseen
         return part
 
     def __len__(self) -> int:

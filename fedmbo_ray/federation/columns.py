@@ -10,13 +10,11 @@ from torch import Tensor
 
 from fedmbo_ray.core.rng import Seeds
 from fedmbo_ray.data.batches import ClientData, ClientIds
-from fedmbo_ray.federation.draws import cut, draw_batches, parted
+from fedmbo_ray.federation.draws import DRAWN_TOGETHER, cut, draw_batches, parted
 from fedmbo_ray.federation.relay import Leg, Relay, Steps
 from fedmbo_ray.problems.base import Problem, capabilities, is_layered
 from fedmbo_ray.problems.head_derivatives import FeatureCache
 from fedmbo_ray.problems.oracles import Gradient, Vectors, Y
-
-DRAWN_TOGETHER = 50  # slots, at most, unless a single step has more
 
 Rows = NDArray[np.int64]  # numbers of columns
 

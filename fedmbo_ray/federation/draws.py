@@ -13,6 +13,9 @@ from fedmbo_ray.core.rng import Seeds, fold
 from fedmbo_ray.data.batches import ClientData, ClientIds, Draw, Integers, Trait
 from fedmbo_ray.problems.head_derivatives import Wholes
 
+DRAWN_TOGETHER = 25  # slots of one call, at most, unless a single communication has more
+MOST_SAMPLES = 12_800  # of batches that are drawn before they are needed: 200 slots with 64 samples each
+
 
 @dataclass(frozen=True)
 class PartOfTest:
@@ -38,10 +41,26 @@ def draw_batches(data: ClientData, draw: Draws, clients: ClientIds, seeds: Seeds
     return tuple(parts)
 
 
+def drawn_together(draw: Draws, slots: int, width: int) -> int:
+    """In how many communications of so many slots, in blocks of a width, batches may be drawn in one call.
+
+    They are kept until the last of these, so all of them together must not take much memory.
+    """
+    return max(1, min(DRAWN_TOGETHER // width, MOST_SAMPLES // max(1, slots * samples_asked(draw))))
+
+
+def samples_asked(draw: Draws) -> int:
+    """How many samples a slot draws; of all samples of a client, it is not known how many they are: too many."""
+    return sum([each.size * each.height if each.size else MOST_SAMPLES for each in _draws_of(draw)])
+
+
+def _draws_of(draw: Draws) -> list[Draw]:
+    return [each for each in (draw if isinstance(draw, tuple) else (draw,)) if isinstance(each, Draw)]
+
+
 def samples_drawn(data: ClientData, draw: Draws, clients: ClientIds) -> int:
     """How many samples these clients use for a draw."""
-    parts = draw if isinstance(draw, tuple) else (draw,)
-    return sum([data.samples(clients, each) for each in parts if isinstance(each, Draw)])
+    return sum([data.samples(clients, each) for each in _draws_of(draw)])
 
 
 def parted(batches: Any, sizes: list[int]) -> tuple[list[Any], Wholes]:

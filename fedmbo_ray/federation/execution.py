@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -14,12 +14,13 @@ from fedmbo_ray.core.rng import Seeds
 from fedmbo_ray.data.batches import ClientIds
 from fedmbo_ray.federation.columns import RelayCall, run_relays
 from fedmbo_ray.federation.draws import Draws, PartOfTest, batch_of_each, cut, draw_batches
+from fedmbo_ray.federation.prepared import Prepared
 from fedmbo_ray.federation.reduction import A, Joined, Part
 from fedmbo_ray.federation.relay import Relay
 from fedmbo_ray.problems.base import Problem, Task, capabilities, is_layered
 from fedmbo_ray.problems.figures import part_of
 from fedmbo_ray.problems.head_derivatives import FeatureCache
-from fedmbo_ray.problems.oracles import Gradient, Tensors
+from fedmbo_ray.problems.oracles import Gradient, Tensors, Y
 
 
 class Job(NamedTuple):
@@ -30,6 +31,7 @@ class Job(NamedTuple):
     draw: Draws
     summed: bool  # whether a block returns the sum over its slots of what they upload
     own: int = 0  # how many of the last rows of a block, and of the last outputs, never leave the client
+    at: int | None = None  # of communications that were foreseen together: which one this is
 
     def part(self, number: int, outputs: tuple[A, ...]) -> Part[A]:
         """What a block returns, as part of what all do."""
@@ -52,7 +54,7 @@ class BlockKernel(NamedTuple):
 class Block(NamedTuple):
     """Slots that one call computes; of a relay, columns with all their clients."""
 
-    clients: ClientIds  # of a relay, row l has those after l steps
+    clients: ClientIds  # of a relay, row l has those after l steps; if foreseen, a row for each communication
     seeds: Seeds
     each: tuple[Tensor, ...]  # a row for every slot; of a relay, the steps of each column
 
@@ -90,8 +92,15 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def run_block(task: Task, job: Job, block: Block, device: torch.device) -> tuple[Tensor, ...]:
-    """What a block's clients compute: their batches, then the kernel on all of them at once."""
+def run_block(
+    task: Task, job: Job, block: Block, device: torch.device, prepared: Prepared | None = None
+) -> tuple[Tensor, ...]:
+    """What a block's clients compute: their batches, then the kernel on all of them at once.
+
+    `prepared` keeps what was drawn for communications to come; without it, they are drawn again.
+    """
+    if job.at is not None:
+        return _foreseen(task, job, job.at, block, device, prepared or Prepared())
     problem, kernel = task.problem, job.kernel
     if joinable(problem, job) or isinstance(kernel, Relay):
         return run_together(task, [(job, block)], device)[0]
@@ -105,6 +114,24 @@ def run_block(task: Task, job: Job, block: Block, device: torch.device) -> tuple
         method = kernel.sum if job.summed else kernel.each
         return _wrap(method(problem, batches, shared, each))
     return _mapped(problem, kernel, job, batches, shared, each)
+
+
+def _foreseen(
+    task: Task, job: Job, at: int, block: Block, device: torch.device, prepared: Prepared
+) -> tuple[Tensor, ...]:
+    problem, kernel = task.problem, job.kernel
+    if not (isinstance(kernel, Gradient) and kernel.wrt == Y and job.shared and is_layered(problem)):
+        return run_block(task, *now(job, block), device)  # x is not applied to batches alone
+    x, *rest = (arg.to(device) for arg in job.shared)
+    found = prepared.of(task.data, problem, job.draw, block.clients, block.seeds, x, at)
+    shared, each = (found.x, *rest), tuple(rows.to(device) for rows in block.each)
+    method = kernel.sum if job.summed else kernel.each
+    return _wrap(method(cast("Problem", found.problem), found.batches[at], shared, each))
+
+
+def now(job: Job, block: Block) -> tuple[Job, Block]:
+    """Of communications that were foreseen together, this one alone."""
+    return job._replace(at=None), block._replace(clients=block.clients[job.at], seeds=block.seeds[job.at])
 
 
 def _drawn(task: Task, draw: Draws, block: Block, device: torch.device) -> Any:

@@ -82,7 +82,7 @@ class SoftmaxAt:
 
     @cached_property
     def P(self) -> Tensor:
-        return self._logits(self.y).softmax(-1)
+        return softmax(self._logits(self.y))
 
     @cached_property
     def residuals(self) -> Tensor:
@@ -102,6 +102,12 @@ class SoftmaxAt:
         """The gradient in y of Σ_j D_j·z_j(y) + (λ/2)‖y‖²."""
         gradient = torch.cat([(D.mT @ self.batch.inputs).flatten(-2), D.sum(-2)], -1)
         return torch.add(gradient, y, alpha=self.head.regularization) if self.head.regularization else gradient
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """On the last axis; for few classes, torch's own takes four times as long."""
+    powers = (logits - logits.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
 
 
 def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:

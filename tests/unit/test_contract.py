@@ -10,7 +10,7 @@ from tasks import ALGORITHM, TINY_PROBLEMS, federation, tiny_config
 from fedmbo_ray.core.cards import Card, Cost
 from fedmbo_ray.core.components import Component, construct, parts_of, required_of
 from fedmbo_ray.core.rng import stream
-from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.exchange import Exchange
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.base import kept_at_first
 from fedmbo_ray.methods.curvature import SMOOTHNESS
@@ -268,10 +268,10 @@ def test_a_method_that_needs_everyone_asks_everyone(name: str, monkeypatch) -> N
     """In every communication, also with `clients.replace`; ℓ is measured by a sample."""
     config = config_for(name, "quadratic", 20, 6)
     asked = []
-    communicate = Clients._communicate
+    communicate = Exchange.communicate
     monkeypatch.setattr(
-        Clients,
-        "_communicate",
+        Exchange,
+        "communicate",
         lambda self, job, cohort, *rest: asked.append(cohort) or communicate(self, job, cohort, *rest),
     )
     final_state(config)

@@ -135,5 +135,5 @@ def test_constant_delays_beyond_the_deadline_are_refused() -> None:
 
 def test_blocks_are_even_and_as_many_for_fewer_slots() -> None:
     clients = federation(tiny_task("quadratic"), 10, block_size=5).clients(stream(0))
-    sizes = {slots: [cut.stop - cut.start for cut in clients._cuts(slots)] for slots in (1, 2, 6, 10, 11, 20)}
+    sizes = {slots: [cut.stop - cut.start for cut in clients.exchange._cuts(slots)] for slots in (1, 2, 6, 10, 11, 20)}
     assert sizes == {1: [1], 2: [1, 1], 6: [3, 3], 10: [5, 5], 11: [3, 4, 4], 20: [5, 5, 5, 5]}

@@ -57,8 +57,8 @@ def text(profile: Profile) -> str:
 def test_a_stack_is_named_after_what_it_does(tmp_path: Path) -> None:
     solving = "a.py:main;runs/loop.py:records;methods/lower/fedavg.py:solve"
     stacks = {
-        f"{solving};federation/clients.py:_communicate;federation/execution.py:run_block": 0.6,
-        f"{solving};federation/clients.py:_communicate;x.py:f": 0.1,
+        f"{solving};federation/exchange.py:communicate;federation/execution.py:run_block": 0.6,
+        f"{solving};federation/exchange.py:communicate;x.py:f": 0.1,
         "a.py:main;runs/loop.py:records;runs/loop.py:_record;federation/execution.py:run_block": 0.2,
         "a.py:main;loading.py:load": 100.0,
     }

@@ -14,7 +14,7 @@ from tasks import tiny_config
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.rng import draw_seeds, fold, stream
 from fedmbo_ray.data.batches import Integers, Trait
-from fedmbo_ray.federation.clients import Clients
+from fedmbo_ray.federation.exchange import Exchange
 from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.problems.quadratic import Quadratic
 from fedmbo_ray.runs.loop import Loop
@@ -78,15 +78,16 @@ def run(monkeypatch, name: str, rounds: int, n: int = 4, **fields: Any) -> tuple
     algorithm = construct(ALGORITHMS[name], fields)
     clients = {"num_clients": m, "cohort_size": n, "block_size": 3}
     config = tiny_config(clients=clients, rounds=rounds, record={"every": rounds})
-    communicate, log = Clients._communicate, []
+    communicate, log = Exchange.communicate, []
 
     def recorded(self, job, cohort, *rest):
-        before = self.rng.bit_generator.state
-        log[-1].append(Asked(np.array(cohort), draw_seeds(self.rng, len(cohort))))
+        foreseen, before = getattr(cohort, "foreseen", None), self.rng.bit_generator.state
+        seeds = foreseen.seeds[foreseen.at] if foreseen else draw_seeds(self.rng, len(cohort))
         self.rng.bit_generator.state = before
+        log[-1].append(Asked(np.array(cohort), seeds))
         return communicate(self, job, cohort, *rest)
 
-    monkeypatch.setattr(Clients, "_communicate", recorded)
+    monkeypatch.setattr(Exchange, "communicate", recorded)
     loop = Loop(config.model_copy(update={"algorithm": algorithm}), task=TASK)
     loop.place = loop.place._replace(state=algorithm.init(torch.tensor(x0), torch.tensor(y0), m))
     while not loop.done:

@@ -12,7 +12,8 @@ from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.batches import Draw
 from fedmbo_ray.federation.availability import AlwaysAvailable, Unreliable
 from fedmbo_ray.federation.clients import Clients
-from fedmbo_ray.federation.columns import DRAWN_TOGETHER, RelayCall, Way
+from fedmbo_ray.federation.columns import RelayCall, Way
+from fedmbo_ray.federation.draws import DRAWN_TOGETHER
 from fedmbo_ray.federation.relay import Leg, Route
 from fedmbo_ray.methods.hypergradients.phe import PHE
 from fedmbo_ray.methods.hypergradients.phe_sum import PHESum

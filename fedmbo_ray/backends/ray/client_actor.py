@@ -22,6 +22,7 @@ from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.sampling import Stacks, sampled
 from fedmbo_ray.data.batches import Batch, ClientData
 from fedmbo_ray.federation.execution import Block, Job, run_block
+from fedmbo_ray.federation.prepared import Prepared
 from fedmbo_ray.federation.reduction import Array, Joined, Part
 from fedmbo_ray.problems.base import Problem, Task
 
@@ -39,7 +40,7 @@ class Computer:
         """With `room`, as many bytes of data may be on the device."""
         self.task = Task(problem_on(device, task.problem), data_on(device, task.data, room), task.test)
         self.device = device
-        self.vectors = KeptVectors[Tensor]()
+        self.vectors, self.prepared = KeptVectors[Tensor](), Prepared()
 
     def compute(self, request: Request, arrays: Arrays) -> tuple[Reply, Arrays]:
         try:
@@ -59,7 +60,7 @@ class Computer:
             block = Block(
                 next(arrays), next(arrays), tuple(torch.from_numpy(next(arrays)) for _ in range(request.rows))
             )
-            yield job.part(number, run_block(self.task, job, block, self.device))
+            yield job.part(number, run_block(self.task, job, block, self.device, self.prepared))
 
     def _shared(self, kind: int | None, arrays: Iterator[Array]) -> Tensor:
         if kind is not None and kind > 0:

@@ -120,7 +120,7 @@ class RayActors:
         while joined.whole is None:
             for number, link in self.links.items():
                 if waiting and link.connected and number not in busy:
-                    taken = tuple([waiting.popleft() for _ in range(self._share(len(waiting), number, busy))])
+                    taken = tuple([waiting.popleft() for _ in range(self._share(job, len(waiting), number, busy))])
                     busy[number] = taken
                     try:
                         link.send(Assignment(spec, taken, [blocks[i] for i in taken], len(blocks)), shared)
@@ -139,9 +139,12 @@ class RayActors:
                     self._replace(number, busy, waiting, lost)
         return tensors(joined.whole)
 
-    def _share(self, waiting: int, number: int, busy: Container[int]) -> int:
-        """How many blocks go to a free actor: half of its part, so that a slow one delays little; by a call, all."""
-        if self.near:
+    def _share(self, job: Job, waiting: int, number: int, busy: Container[int]) -> int:
+        """How many blocks go to a free actor: half of its part, so that a slow one delays little; by a call, all.
+
+        Of a communication that was foreseen, all: whoever has drawn a block's batches is to use them, too.
+        """
+        if self.near and job.at is None:
             return math.ceil(waiting / (2 * len(self.links)))
         free = [i for i, link in self.links.items() if link.connected and i not in busy]
         return math.ceil(waiting * weight(number, self.led) / sum(weight(each, self.led) for each in free))
@@ -204,7 +207,7 @@ def stored_test(task: Task) -> Arrays | None:
 
 def spec_of(job: Job) -> bytes:
     """What the actors are to do; pickling it takes longer than sending it, so that of oracles is done once."""
-    what = (job.kernel, job.draw, job.summed, job.own)
+    what = (job.kernel, job.draw, job.summed, job.own, job.at)
     return pickled_once(what) if isinstance(job.kernel, Gradient | BlockKernel) else cloudpickle.dumps(what)
 
 

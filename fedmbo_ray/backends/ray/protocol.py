@@ -23,7 +23,7 @@ class Request(NamedTuple):
     a negated version, sent along and to be kept under that number.
     """
 
-    spec: bytes  # kernel, draw, summed, own
+    spec: bytes  # kernel, draw, summed, own, at
     kinds: tuple[int | None, ...]
     numbers: tuple[int, ...]  # of the blocks
     total: int  # blocks of the job

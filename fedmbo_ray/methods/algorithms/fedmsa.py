@@ -87,6 +87,6 @@ class FedMSA:
     def _warmed_up(self, clients: Clients, state: State) -> State:
         x, y, v, beta = state["x"], state["y"], state["v"], self.lower_step_size(clients.now)
         y, _ = self.warm_up.solve(clients, x, y, {})
-        for _ in range(self.terms):
-            v = v + beta * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=self._draw())
+        for cohort in clients.ahead(self.terms):
+            v = v + beta * clients.mean(grad_y_through, cohort, x, y, v, draw=self._draw())
         return {**state, "y": y, "v": v}

@@ -34,6 +34,6 @@ class IHGP:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         depth = int(clients.rng.integers(self.terms))  # N'
         p = self.terms / smoothness * clients.mean(grad_y_upper, clients.sample(), x, y, draw=validation)
-        for _ in range(depth):
-            p = p - clients.mean(hessian_yy, clients.sample(), x, y, p, draw=train) / smoothness
+        for cohort in clients.ahead(depth):
+            p = p - clients.mean(hessian_yy, cohort, x, y, p, draw=train) / smoothness
         return clients.mean(grad_x_through, clients.sample(), x, y, p, draw=(validation, train)), kept

@@ -29,7 +29,7 @@ class IHGPSum:
         validation, train = Draw("validation", self.batch_size), Draw("train", self.batch_size)
         p = clients.mean(grad_y_upper, clients.sample(), x, y, draw=validation) / smoothness
         v = p
-        for _ in range(1, self.terms):
-            p = p - clients.mean(hessian_yy, clients.sample(), x, y, p, draw=train) / smoothness
+        for cohort in clients.ahead(self.terms - 1):
+            p = p - clients.mean(hessian_yy, cohort, x, y, p, draw=train) / smoothness
             v = v + p
         return clients.mean(grad_x_through, clients.sample(), x, y, v, draw=(validation, train)), kept

@@ -33,6 +33,6 @@ class LinearSGD(Keeping):
     def estimate(self, clients: Clients, x: Tensor, y: Tensor, smoothness: Tensor, kept: State) -> tuple[Tensor, State]:
         draw = (Draw("validation", self.batch_size), Draw("train", self.batch_size))
         v = kept["v"]
-        for _ in range(self.steps):
-            v = v + self.step_size(clients.now) * clients.mean(grad_y_through, clients.sample(), x, y, v, draw=draw)
+        for cohort in clients.ahead(self.steps):
+            v = v + self.step_size(clients.now) * clients.mean(grad_y_through, cohort, x, y, v, draw=draw)
         return clients.mean(grad_x_through, clients.sample(), x, y, v, draw=draw), {"v": v}

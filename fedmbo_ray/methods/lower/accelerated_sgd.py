@@ -29,11 +29,11 @@ class AcceleratedSGD:
 
     def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
         mu, draw, average = self.strong_convexity, Draw("train", self.batch_size), y
-        for t in range(1, self.steps + 1):
+        for t, cohort in enumerate(clients.ahead(self.steps), start=1):
             a, gamma = 2 / (t + 1), 4 * self.damping / (t * (t + 1))
             keep, follow = (1 - a) * (mu + gamma), a * ((1 - a) * mu + gamma)
             middle = (keep * average + follow * y) / (gamma + (1 - a**2) * mu)
-            G = clients.mean(grad_y_lower, clients.sample(), x, middle, draw=draw)
+            G = clients.mean(grad_y_lower, cohort, x, middle, draw=draw)
             y = (a * mu * middle + ((1 - a) * mu + gamma) * y - a * G) / (mu + gamma)
             average = a * y + (1 - a) * average
         return average, kept

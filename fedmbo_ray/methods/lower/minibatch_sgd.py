@@ -29,7 +29,7 @@ class MinibatchSGD:
 
     def solve(self, clients: Clients, x: Tensor, y: Tensor, kept: State) -> tuple[Tensor, State]:
         beta, draw = self.step_size(clients.now), Draw("train", self.batch_size)
-        for _ in range(self.steps):
-            G = clients.mean(grad_y_lower, clients.sample(), x, y, draw=draw)
+        for cohort in clients.ahead(self.steps):
+            G = clients.mean(grad_y_lower, cohort, x, y, draw=draw)
             y = y - beta * G
         return y, kept
