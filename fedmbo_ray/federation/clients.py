@@ -1,7 +1,4 @@
-"""The interface between an algorithm and its clients: sample clients, send them a kernel, get back rows or a mean.
-
-How a communication is carried out is in `federation.exchange`.
-"""
+"""The interface between an algorithm and its clients: sample clients, send them a kernel, get back rows or a mean."""
 
 from collections.abc import Callable
 from copy import copy
@@ -142,10 +139,8 @@ class Clients:
             RunFailed: the method's card does not say what it `assumes`.
         """
         if not self.federation.assumes:
-            raise RunFailed(
-                "clients.knowing leaves floats uncounted, so the method's card must say what clients know already: "
-                'Card(..., assumes="..."), but it says nothing'
-            )
+            rule = "clients.knowing leaves floats uncounted, so the method's card must say what clients know already"
+            raise RunFailed(f'{rule}: Card(..., assumes="..."), but it says nothing')
         for tensor in known:
             self.exchange.ledger.tell(cohort, tensor)
         return cohort
@@ -153,8 +148,7 @@ class Clients:
     def with_one_cohort(self, cohort: Cohort, shuffled: bool = False) -> "Clients":
         """The same clients, but `sample()` always returns this cohort, and `sample(k)` its first k slots.
 
-        With `shuffled`, the cohort comes in a new random order every time, so that a result can pass from any client to
-        any other.
+        With `shuffled`, it comes in a new random order every time, so that a result can pass from any client to any.
         """
         clients = copy(self)
         clients.held, clients.shuffled = cohort, shuffled
@@ -241,8 +235,8 @@ class Clients:
             constants: numbers that the server needs to update columns; they are not sent.
 
         Returns:
-            The mean over the columns of what their last clients upload. If clients that drop out are omitted
-            (`clients.availability`), their columns are lost.
+            The mean over the columns of what their last clients upload; where a client that drops out is omitted
+            (`clients.availability`), its column is lost.
         """
         exchange, route = self.exchange, Route(steps)
         exchange.meet(route, np.arange(len(steps)), 0, cohort, start, (x, y))
