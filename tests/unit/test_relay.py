@@ -127,8 +127,8 @@ def test_samples_of_several_steps_are_looked_at_together(monkeypatch: pytest.Mon
 
 def test_only_so_many_samples_are_drawn_together() -> None:
     """A column of hundreds of steps must not need the memory of hundreds of batches."""
-    steps = np.full(20, 7)
-    none = np.zeros((9, 20), dtype=np.int64)
+    steps = np.full(10, 7)
+    none = np.zeros((9, 10), dtype=np.int64)
     way = Way([RelayCall((), none, none.astype(np.uint64), steps)])
     assert list(way.together()) == [[1, 2], [3, 4], [5, 6], [7]]
-    assert 2 * 20 <= DRAWN_TOGETHER < 3 * 20
+    assert 2 * 10 <= DRAWN_TOGETHER < 3 * 10
