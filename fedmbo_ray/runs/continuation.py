@@ -5,10 +5,10 @@ from fedmbo_ray.config.schema import EXECUTION, LENGTH, RunConfig, horizon_of
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
-from fedmbo_ray.runs.arrays import read_npz
-from fedmbo_ray.runs.checkpoint import Record, without_ending
+from fedmbo_ray.runs.checkpoint import without_ending
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits, used
+from fedmbo_ray.runs.records import Record
 
 
 def require_continuable(folder: RunFolder, config: RunConfig) -> None:
@@ -29,13 +29,17 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
 
 
 def known_records(folder: RunFolder, config: RunConfig) -> list[Record]:
-    """The records in a folder; without their ending if there is more to do: a longer run, or a damaged result."""
-    records = folder.proven_records()
+    """The records in a folder; without their ending if there is more to do, or if nothing proves that it is theirs.
+
+    There is more to do if the run is to be longer, or if its result is missing, damaged or another run's.
+    """
+    records, checkpoint = folder.proven_records(), folder.latest()
     if "status" not in (records[-1] if records else {}):
         return records
-    checkpoint = folder.latest() if records[-1]["status"] == "finished" else None
-    longer = checkpoint is not None and Limits.of(config).ended_by(checkpoint.costs) is None
-    if longer or not folder.result_file.exists() or read_npz(folder.result_file) is None:
+    ended = checkpoint is not None and (
+        records[-1]["status"] == "diverged" or Limits.of(config).ended_by(checkpoint.costs) is not None
+    )
+    if not ended or not folder.has_result():
         records[-1] = without_ending(records[-1])
     return records
 

@@ -170,7 +170,10 @@ def test_a_result_of_another_run_is_found_out(tmp_path: Path) -> None:
         folder.result()
 
 
-@pytest.mark.parametrize("change", [("upper_loss", "upper_lost"), ("0.", "1."), ("finished", "diverged")])
+DIVERGED = ('"finished"', '"diverged", "reason": "x is not finite"')
+
+
+@pytest.mark.parametrize("change", [("upper_loss", "upper_lost"), ("0.", "1."), DIVERGED])
 def test_records_of_a_finished_run_that_were_changed_are_found_out(change: tuple[str, str], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     list(run(CONFIG, folder))
