@@ -5,7 +5,7 @@ from fedmbo_ray.config.schema import EXECUTION, LENGTH, RunConfig, horizon_of
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError
 from fedmbo_ray.core.io import read_yaml
-from fedmbo_ray.runs.checkpoint import without_ending
+from fedmbo_ray.runs.checkpoint import Checkpoint, without_ending
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits, used
 from fedmbo_ray.runs.records import Record
@@ -13,7 +13,8 @@ from fedmbo_ray.runs.records import Record
 
 def require_continuable(folder: RunFolder, config: RunConfig) -> None:
     """Raise a ConfigError unless the continued run gives the same result as a new run with `config`."""
-    old = construct(RunConfig, read_yaml(folder.config_file))
+    checkpoint = folder.latest()  # `config.yaml` may have been edited, or made longer, since then
+    old = construct(RunConfig, read_yaml(folder.config_file) if checkpoint is None else checkpoint.config)
     other = changes(old.resolved(), config.resolved(), (*EXECUTION, *LENGTH))
     if other:
         raise ConfigError(
@@ -25,7 +26,8 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
         rule = f"must stay {old.rounds}, since {path} depends on it: the rounds so far would have been different"
         raise ConfigError(f"{rule}, but got {config.rounds}", "rounds")
     before, now = Limits.of(old).amounts, Limits.of(config).amounts
-    require_more(folder, Limits({name: amount for name, amount in now.items() if before.get(name) != amount}))
+    if checkpoint is not None:
+        require_more(checkpoint, Limits({name: amount for name, amount in now.items() if before.get(name) != amount}))
 
 
 def known_records(folder: RunFolder, config: RunConfig) -> list[Record]:
@@ -44,10 +46,9 @@ def known_records(folder: RunFolder, config: RunConfig) -> list[Record]:
     return records
 
 
-def require_more(folder: RunFolder, limits: Limits) -> None:
+def require_more(checkpoint: Checkpoint, limits: Limits) -> None:
     """Raise a ConfigError if the run has already reached one of the new limits."""
-    checkpoint = folder.latest() if limits.amounts else None
-    name = None if checkpoint is None else limits.ended_by(checkpoint.costs)
-    if checkpoint is not None and name is not None:
+    name = limits.ended_by(checkpoint.costs)
+    if name is not None:
         rule = f"must be more than what the run has already used, {used(checkpoint.costs)[name]:g}"
         raise ConfigError(f"{rule}, but got {limits.amounts[name]:g}", *(["budget"] if name != "rounds" else []), name)
