@@ -5,8 +5,10 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -34,6 +36,20 @@ def whole() -> dict:
 
 def stopped(path: Path, rounds: int = 37, seed: int = 0) -> RunFolder:
     """As a kill in that round leaves it: checkpoints of rounds 20 and 30, records up to 35."""
+    for name, content in files_when_stopped(rounds, seed).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return RunFolder(path)
+
+
+@cache
+def files_when_stopped(rounds: int, seed: int) -> dict[Path, bytes]:
+    with TemporaryDirectory() as place:
+        folder = stopped_now(Path(place), rounds, seed)
+        return {path.relative_to(place): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def stopped_now(path: Path, rounds: int, seed: int) -> RunFolder:
     folder = RunFolder(path)
     with Loop(CONFIG.model_copy(update={"seed": seed}), folder) as loop:
         loop.opening()
