@@ -20,7 +20,7 @@ PANELS = {
 
 def read(folder: Path) -> list[Record]:
     """The records of a run; a test error stands beside every accuracy, as it reads better on a log scale."""
-    records = RunFolder(folder).records()
+    records = RunFolder(folder).proven_records()
     if not records:
         raise ConfigError(f"a run folder must hold records.jsonl with records, but {folder} does not")
     return [

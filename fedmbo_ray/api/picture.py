@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from fedmbo_ray.analysis.style import panels, styled
 from fedmbo_ray.core.errors import ConfigError, choices
-from fedmbo_ray.runs.checkpoint import ENDING, Record
+from fedmbo_ray.runs.records import ENDING, Record
 
 
 @styled

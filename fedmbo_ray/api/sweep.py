@@ -168,7 +168,7 @@ class Sweep:
 
     @cached_property
     def plan(self) -> SweepPlan:
-        return make_sweep(read_yaml(self._files.sweep_file))
+        return make_sweep(self._files.fields())
 
     @property
     def trials(self) -> "DataFrame":

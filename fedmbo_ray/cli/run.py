@@ -83,17 +83,18 @@ def profiled(records: Iterator["Record"], folder: "RunFolder") -> Iterator["Reco
 
 def follow(config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool, profile: bool) -> "Record":
     """Run to the end with progress shown; returns the last record."""
+    from fedmbo_ray.runs.continuation import known_records
     from fedmbo_ray.runs.limits import Limits
     from fedmbo_ray.runs.progress import RunProgress
 
     limits, begin = Limits.of(config), 0
     last: Record = {}
     if resume:
-        last, saved = (folder.proven_records() or [{}])[-1], folder.latest()
+        last, saved = (known_records(folder, config) or [{}])[-1], folder.latest()
         begin = 0 if saved is None else saved.round
-        ended = last.get("status") == "finished" and limits.ended_by(last) is not None
-        if ended and folder.result_file.exists():
+        if last.get("status") == "finished":
             print(f"finished before; for more rounds: --resume rounds={2 * last['round']}", file=sys.stderr)
+        if "status" in last:
             return last
         print(f"continuing after round {begin}", file=sys.stderr)
     with RunProgress(limits, begin) as progress:

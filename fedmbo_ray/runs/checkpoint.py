@@ -9,24 +9,24 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedmbo_ray.config.overrides import changes
 from fedmbo_ray.config.schema import EXECUTION, LENGTH, Fields, RunConfig
 from fedmbo_ray.core.components import construct
-from fedmbo_ray.core.errors import ConfigError, FolderDamaged
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged, quoted
 from fedmbo_ray.runs.arrays import NamedArrays, read_npz
+from fedmbo_ray.runs.records import ENDING, Record
 from fedmbo_ray.runs.state import State
-
-Record = dict[str, Any]
 
 FORMAT = 2  # of checkpoints; higher numbers are of versions to come
 NOTE = "_about"  # the array of a checkpoint that holds text: JSON of everything but the state
-# What only a run's last record has.
-ENDING = ("status", "reason", "ended_by", "backend", "x_sha256", "y_sha256", "records_sha256")
+Counted = Annotated[int, Field(ge=0, lt=2**63)]
+Used = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass
@@ -67,6 +67,36 @@ def without_ending(record: Record) -> Record:
     return {key: value for key, value in record.items() if key not in ENDING}
 
 
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Costs(_Strict):
+    """What a run has used up at a checkpoint."""
+
+    round: Counted
+    communications: Counted
+    samples: Counted
+    floats_up: Counted
+    floats_down: Counted
+    dropped: Counted
+    waited: Used
+    data_epochs: Used | None
+    wall_seconds: Used
+    cpu_seconds: Used
+
+
+class Note(_Strict):
+    """What a checkpoint's file holds beside the state."""
+
+    format: Literal[2]
+    costs: Costs
+    sums: dict[str, float]
+    config: Fields
+    records: Counted
+    records_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 class Checkpoint(NamedTuple):
     """A run after a round: everything it needs to continue, and what it has used up."""
 
@@ -92,16 +122,15 @@ class Checkpoint(NamedTuple):
         if arrays is None:
             raise FolderDamaged(f"{path} is damaged")
         try:
-            about = json.loads(arrays.pop(NOTE).item())
-            version = about.pop("format", 1)
-            if version == FORMAT:
-                about["costs"]["round"] = int(about["costs"]["round"])
-                return Checkpoint({name: torch.from_numpy(array) for name, array in arrays.items()}, **about)
-        except (KeyError, ValueError, TypeError, AttributeError):
+            about = json.loads(str(arrays.pop(NOTE)))
+            version = about.get("format", 1)
+            if type(version) is int and version != FORMAT:
+                said = f"{quoted(version)}, but this version of fedmbo_ray continues format {FORMAT} only"
+                raise FolderDamaged(f"{path} has format {said}")
+            note = Note.model_validate(about).model_dump(exclude={"format"})
+            return Checkpoint(as_state(arrays), **note)
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError):  # pydantic's are ValueErrors
             raise FolderDamaged(f"{path} is not a checkpoint") from None
-        raise FolderDamaged(
-            f"{path} has format {version}, but this version of fedmbo_ray continues format {FORMAT} only"
-        )
 
     def objection(self, config: Fields, chain: "list[str]") -> str | None:
         """Why it does not belong to a run with this config and with records of these digests; None if it does."""
@@ -137,3 +166,11 @@ def digests(records: Iterable[Record]) -> list[str]:
 
 def as_arrays(state: State) -> NamedArrays:
     return {name: tensor.contiguous().numpy() for name, tensor in state.items()}
+
+
+def as_state(arrays: NamedArrays) -> State:
+    """The tensors in a file, x and y among them; raises ValueError or TypeError if they are not those of a run."""
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if not {"x", "y"} <= state.keys() or not (state["x"].is_floating_point() and state["y"].is_floating_point()):
+        raise ValueError("there must be numbers x and y")
+    return state

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged
 from fedmbo_ray.core.io import held, make_durable, read_yaml, remove_half_written, to_yaml, write_atomically
 from fedmbo_ray.runs.arrays import npz, read_npz
-from fedmbo_ray.runs.checkpoint import Checkpoint, Record, RecordChain, as_arrays, digests, sealed, without_ending
+from fedmbo_ray.runs.checkpoint import Checkpoint, RecordChain, as_arrays, as_state, digests, sealed, without_ending
+from fedmbo_ray.runs.records import CutShort, Record, read_record
 from fedmbo_ray.runs.state import State, sha256
 
 
@@ -64,7 +63,13 @@ class RunFolder:
 
     def has_run(self) -> bool:
         """Whether a run has come as far as its first record; until then, its config may still be changed."""
-        return self.config_file.exists() and self.records_file.exists()
+        return self.config_file.exists() and self.has_records()
+
+    def has_records(self) -> bool:
+        return self.records_file.exists()
+
+    def has_ended(self) -> bool:
+        return "status" in (self.records() or [{}])[-1]
 
     def append(self, record: Record) -> None:
         with self.records_file.open("a") as file:
@@ -73,29 +78,49 @@ class RunFolder:
     def proven_records(self) -> list[Record]:
         """All records; raises FolderDamaged if the run has ended and they are not those that it ended with."""
         records = self.records()
-        if records and "records_sha256" in records[-1]:
-            expected = sealed(records[-1], RecordChain.of(records[:-1]))
-            if records[-1] != expected:
-                raise FolderDamaged(
-                    f"{self.records_file} was changed after the run had ended; put it back as it was, or remove "
-                    f"{self.path} to run it again"
-                )
+        if not records or "status" not in records[-1]:
+            return records
+        of_old_version = "records_sha256" not in records[-1] and not self._checkpoints()
+        as_ended = of_old_version or records[-1] == sealed(records[-1], RecordChain.of(records[:-1]))
+        if not as_ended or len(records) < len(self._lines()):
+            raise FolderDamaged(
+                f"{self.records_file} was changed after the run had ended; put it back as it was, or remove "
+                f"{self.path} to run it again"
+            )
         return records
 
     def records(self) -> list[Record]:
         """All records; a last line cut short by a crash is passed over, anything else is not."""
-        lines = self.records_file.read_bytes().splitlines() if self.records_file.exists() else []
-        records = []
+        lines, records = self._lines(), []
         for number, line in enumerate(lines, start=1):
             try:
-                records.append(json.loads(line))
-                if type(records[-1]["round"]) is not int:
-                    raise TypeError
-            except (ValueError, KeyError, TypeError, RecursionError):
-                if number == len(lines):
-                    return records[: number - 1]
-                raise FolderDamaged(f"line {number} of {self.records_file} is not a record") from None
+                records.append(read_record(line))
+            except ValueError as error:
+                if isinstance(error, CutShort) and number == len(lines):
+                    break
+                raise FolderDamaged(
+                    f"line {number} of {self.records_file} is not a record, since {error}; put it back as it was, or "
+                    f"remove {self.path} to run it again"
+                ) from None
         return records
+
+    def _lines(self) -> list[bytes]:
+        return self.records_file.read_bytes().splitlines() if self.records_file.exists() else []
+
+    def require_proven(self) -> Checkpoint | None:
+        """The newest checkpoint; raises FolderDamaged if records were changed, or are not those of the config."""
+        self.proven_records()
+        return self.latest()
+
+    def settle(self) -> None:
+        """Keep only what is proven: a run that has not ended goes back to its newest checkpoint, as when it goes on.
+
+        So does one that has ended and has lost its result. The folder must be held.
+        """
+        checkpoint = self.require_proven()
+        ended = self.has_ended() and self.has_result()
+        if not ended and len(self._lines()) != (0 if checkpoint is None else checkpoint.records):
+            self.rewind(checkpoint)
 
     def rewind(self, checkpoint: Checkpoint | None) -> list[Record]:
         """Keep the records before a checkpoint (None: no record), and no newer checkpoint; returns the records."""
@@ -154,25 +179,31 @@ class RunFolder:
         write_atomically(self.result_file, npz(as_arrays({name: state[name] for name in ("x", "y")})))
 
     def result(self) -> State | None:
-        """The final x and y; those of the newest checkpoint until there are any; None before the first."""
-        if self.result_file.exists():
-            arrays = read_npz(self.result_file)
-            if arrays is None:
-                raise FolderDamaged(f"{self.result_file} is damaged: resuming the run makes it again")
-            found = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            self._require_recorded(found)
-            return found
+        """The final x and y; until the run has ended, those of the newest checkpoint; None before the first."""
+        if self.has_ended() and self.result_file.exists():
+            return self._recorded_result()
         checkpoint = self.latest()
         return None if checkpoint is None else checkpoint.state
 
-    def _require_recorded(self, result: State) -> None:
-        """Raise FolderDamaged if the last record has other digests."""
-        last = (self.records() or [{}])[-1]
-        for name in ("x", "y"):
-            if name not in result or last.get(f"{name}_sha256", sha256(result[name])) != sha256(result[name]):
-                raise FolderDamaged(
-                    f"{self.result_file} is not that of the last record: resuming the run makes it again"
-                )
+    def has_result(self) -> bool:
+        """Whether `result.npz` is there, whole and that of the last record."""
+        try:
+            return self.result_file.is_file() and bool(self._recorded_result())
+        except FolderDamaged:
+            return False
+
+    def _recorded_result(self) -> State:
+        """What is in `result.npz`; raises FolderDamaged if the last record has other digests."""
+        arrays = read_npz(self.result_file)
+        if arrays is None:
+            raise FolderDamaged(f"{self.result_file} is damaged: resuming the run makes it again")
+        try:
+            found, last = as_state(arrays), (self.records() or [{}])[-1]
+        except (ValueError, TypeError):
+            found, last = {}, {}
+        if not found or any(last.get(f"{name}_sha256", sha256(found[name])) != sha256(found[name]) for name in "xy"):
+            raise FolderDamaged(f"{self.result_file} is not that of the last record: resuming the run makes it again")
+        return found
 
     def _require_own_checkpoints(self) -> None:
         """Those of version 0.1 were files of another kind."""

@@ -235,11 +235,11 @@ class Loop:
         checkpoint = folder.latest(tell=True)
         if checkpoint is None:
             return folder.rewind(None)
-        if shapes(checkpoint.state) != shapes(
-            self.state
-        ):  # of other data, for example, than the config's file had then
+        there, here = [(shapes(each.state), each.sums.keys()) for each in (checkpoint, self.place)]
+        if there != here:  # its data, for example, are others than they were
             raise FolderDamaged(
-                f"the checkpoint of round {checkpoint.round} in {folder.path} has other shapes than now"
+                f"the checkpoint of round {checkpoint.round} in {folder.path} has other shapes or figures than the run "
+                "has now; put back what its data were, or remove the folder to run it again"
             )
         costs = checkpoint.costs
         meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})

@@ -7,9 +7,10 @@ from pathlib import Path
 from fedmbo_ray.config.overrides import Override, changed
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.errors import ConfigError, RunFailed
-from fedmbo_ray.core.io import SHIPPED, new_identity, own_folder, read_identity, read_word, read_yaml, write_atomically
+from fedmbo_ray.core.io import SHIPPED, held, new_identity, own_folder, read_identity, read_word, write_atomically
 from fedmbo_ray.studies.questions import LOWER, METHODS, QUESTIONS
 from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.proof import prove
 from fedmbo_ray.sweeps.ranking import Standing, ranked
 from fedmbo_ray.sweeps.scales import SCALES
 from fedmbo_ray.sweeps.schema import SweepFields, SweepPlan, make_sweep, read_sweep
@@ -76,7 +77,9 @@ class StudyContext:
         if not folder.has_sweep():
             raise ConfigError(f"the sweep {name} must be run before those that build on it")
         found: dict[tuple[str, ...], Standing] = {}
-        sweep = make_sweep(read_yaml(folder.sweep_file))
+        sweep = make_sweep(folder.fields())
+        with held(folder.path):
+            prove(sweep, folder)
         for trial in ranked(folder, sweep.tune):
             found.setdefault(tuple(map(str, (trial.point.get(path) for path in by))), trial)
         missing = [trial.label for trial in found.values() if trial.score is None]

@@ -6,7 +6,6 @@ from pathlib import Path
 from fedmbo_ray.config.overrides import Override, changed, changes
 from fedmbo_ray.config.schema import EXECUTION, Fields
 from fedmbo_ray.core.errors import ConfigError
-from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.core.timed_folders import new_timed, newest_timed
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.scales import STANDARD
@@ -34,13 +33,13 @@ def continued(
     """The sweep to go on with: the one given or the folder's own, changed in keys that change no result."""
     if not folder.has_sweep():
         raise ConfigError(f"resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
-    fields = scaled(dict(given) if given is not None else read_yaml(folder.sweep_file), scale)
+    fields = scaled(dict(given) if given is not None else folder.fields(), scale)
     return continued_with(folder, make_sweep(changed(fields, list(overrides), SweepFields)))
 
 
 def continued_with(folder: SweepFolder, new: SweepPlan) -> SweepPlan:
     """The new sweep, if it may go on where the folder's own was left."""
-    old = make_sweep(read_yaml(folder.sweep_file))
+    old = make_sweep(folder.fields())
     other = changes(old.plain(), new.plain(), (*EXECUTION, *(f"tune.{key}" for key in FREE)))
     if other:
         raise ConfigError(f"resume must keep the sweep, but these keys differ: {', '.join(other)}")

@@ -3,13 +3,16 @@
 Everything about a sweep is read from here: its progress, its result, and what MLflow is told.
 """
 
+import hashlib
 import json
+import re
 import shutil
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.errors import FolderDamaged, quoted
@@ -25,11 +28,14 @@ from fedmbo_ray.core.io import (
     write_atomically,
 )
 from fedmbo_ray.core.timed_folders import untimed
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.checkpoint import RecordChain
+from fedmbo_ray.runs.folder import RunFolder
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.space import SweepPoint, label
 
 DONE = ("finished", "stopped", "diverged")  # how a trial ends for good
 STATUSES = (*DONE, "failed")
+DIGEST = re.compile(rb"# SHA-256 of what follows: [0-9a-f]{64}")
 
 
 class TrialFolder:
@@ -42,7 +48,12 @@ class TrialFolder:
 
     @property
     def runs(self) -> list[RunFolder]:
-        return [RunFolder(each) for each in sorted(self.path.glob("seed_*"))]
+        """Those that have begun."""
+        return [run for _, run in self.numbered_runs()]
+
+    def numbered_runs(self) -> list[tuple[int, RunFolder]]:
+        """Those that have begun, with the number of their seed."""
+        return [(seed, run) for seed in range(self.seeds) if (run := self.run(seed)).path.exists()]
 
     def run(self, seed: int) -> RunFolder:
         return RunFolder(self.path / f"seed_{seed:03d}")
@@ -64,14 +75,32 @@ class TrialFolder:
         self.ending_file.unlink(missing_ok=True)
 
     def end(self, status: str, reason: str = "") -> None:
-        write_atomically(self.ending_file, json.dumps({"status": status, "reason": reason}).encode())
+        """Note how it ends, and with which records, if it is for good."""
+        ending = {"status": status, "reason": reason} | ({"records": self._digests()} if status in DONE else {})
+        write_atomically(self.ending_file, json.dumps(ending).encode())
+
+    def _digests(self) -> list[str]:
+        return [RecordChain.of(run.records()).digest for run in self.runs]
+
+    def keeps_ending(self) -> bool:
+        """Whether the ending that is noted holds: its runs that have come to their end have their results.
+
+        Raises FolderDamaged if their records are no longer those that it was noted with.
+        """
+        ending = self._ending()
+        if ending is not None and ending.get("records", self._digests()) != self._digests():  # 0.1 has noted none
+            raise FolderDamaged(
+                f"records of {self.path} were changed after the trial had ended; put them back as they were, or remove "
+                f"{self.path} to run it again"
+            )
+        return ending is not None and all(run.has_result() for run in self.runs if run.has_ended())
 
     @property
     def status(self) -> str:
         """`running` until it has ended in one of STATUSES."""
         ending = self._ending()
         if ending is not None:
-            return ending["status"]
+            return str(ending["status"])
         statuses = [last["status"] for last in self.lasts() if "status" in last]
         if len(statuses) < self.seeds:
             return "running"
@@ -86,10 +115,10 @@ class TrialFolder:
         """Why it failed or diverged."""
         ending = self._ending()
         if ending is not None:
-            return ending["reason"]
+            return str(ending["reason"])
         return next((str(last["reason"]) for last in self.lasts() if "reason" in last), "")
 
-    def _ending(self) -> dict[str, str] | None:
+    def _ending(self) -> dict[str, Any] | None:
         ending = read_json(self.ending_file, status=str, reason=str)
         if ending is not None and ending["status"] not in STATUSES:
             raise FolderDamaged(
@@ -141,16 +170,24 @@ class SweepFolder:
         """Held by the one process that works here, the sweep written down; what has failed is to be run again."""
         with held(self.path):
             new_identity(self.identity_file, begun=self.has_sweep())
-            write_atomically(self.sweep_file, to_yaml(plain))
+            write_atomically(self.sweep_file, with_digest(to_yaml(plain)))
             for trial in self.trials():
                 if trial.status == "failed":  # MLflow must not be told that it has ended
                     trial.ending_file.unlink()
             yield
 
+    def fields(self) -> Fields:
+        """What `sweep.yaml` says; raises FolderDamaged if it was changed."""
+        content = self.sweep_file.read_bytes()
+        first, _, rest = content.partition(b"\n")
+        if DIGEST.fullmatch(first) and content != with_digest(rest):  # version 0.1 has written none
+            raise FolderDamaged(f"{self.sweep_file} was changed after the sweep had begun; put it back as it was")
+        return read_yaml(self.sweep_file)
+
     @cached_property
     def seeds(self) -> int:
         """How many runs a trial is to have."""
-        tune = read_yaml(self.sweep_file).get("tune")
+        tune = self.fields().get("tune")
         require_mapping(tune, f"`tune` in {self.sweep_file}", seeds=int)
         return tune["seeds"]  # type: ignore[index]
 
@@ -159,7 +196,21 @@ class SweepFolder:
 
     def trials(self) -> list[TrialFolder]:
         """Those that have begun."""
-        return [self.trial(each.parent.name) for each in sorted((self.path / "trials").glob("*/point.json"))]
+        return [trial for trial in self.begun() if trial.point_file.exists()]
+
+    def begun(self) -> list[TrialFolder]:
+        """All that there is a folder of; one that was killed at once has no point yet."""
+        return [self.trial(each.name) for each in sorted((self.path / "trials").glob("*/"))]
+
+
+def with_digest(content: bytes) -> bytes:
+    """A YAML file whose first line, a comment, is the SHA-256 of what follows, so that a change is found out."""
+    return b"# SHA-256 of what follows: " + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def name_of_point(point: SweepPoint) -> str:
+    """The name of a trial whose point is known by nothing else."""
+    return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def numbered(number: int) -> str:

@@ -1,7 +1,5 @@
 """What one trial of a sweep does: the runs of its point, one for each seed, told to Ray Tune record by record."""
 
-import hashlib
-import json
 import math
 import platform
 import shutil
@@ -19,16 +17,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.backends.ray.pool import RayActors
-from fedmbo_ray.config.overrides import changes
 from fedmbo_ray.config.schema import Fields, RunConfig
-from fedmbo_ray.core.components import construct
-from fedmbo_ray.core.errors import ConfigError, RunFailed
-from fedmbo_ray.core.io import read_yaml
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import Record, RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.loop import PATIENCE, MakeBackend, run
-from fedmbo_ray.sweeps.folder import TrialFolder, mean, numbered
+from fedmbo_ray.sweeps.folder import TrialFolder, mean, name_of_point, numbered
+from fedmbo_ray.sweeps.proof import require_same_run
 from fedmbo_ray.sweeps.remote_folder import Home
 from fedmbo_ray.sweeps.rungs import has_come_to
 from fedmbo_ray.sweeps.schema import SweepPlan, make_sweep
@@ -121,7 +117,7 @@ def trial_name(trial_id: str, config: TrialConfig, numbers: list[int] | None) ->
         return numbered(config["number"])
     if numbers is not None:
         return numbered(numbers[int(trial_id.rpartition("_")[2])])
-    digest = hashlib.sha256(json.dumps(config["point"], sort_keys=True).encode()).hexdigest()[:10]
+    digest = name_of_point(config["point"])
     return f"{digest}-{config['before']}" if config["before"] else digest
 
 
@@ -167,24 +163,6 @@ def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) 
         yield from known
         return
     yield from run(config, folder, True, make_backend, patience=PATIENCE)
-
-
-def require_same_run(folder: RunFolder, config: RunConfig) -> None:
-    """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default.
-
-    A config that can't be read is written again: checkpoints tell whether they are of this one.
-    """
-    if not folder.has_run():
-        return
-    try:
-        there = construct(RunConfig, read_yaml(folder.config_file)).resolved()
-    except ConfigError:
-        folder.describe(config.resolved())
-        return
-    other = changes(there, config.resolved())
-    if other:
-        rule = f"the run in {folder.path} must have the config of its trial, but these keys differ: {', '.join(other)}"
-        raise RunFailed(f"{rule}; continue it with the version that made it, or remove {folder.path} to run it again")
 
 
 def pooled(config: RunConfig) -> bool:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.sweeps.folder import SweepFolder
+from fedmbo_ray.sweeps.proof import prove
 from fedmbo_ray.sweeps.ranking import BestTrial, finish, ranked, ranking_table, seconds_of
 from fedmbo_ray.sweeps.schema import SweepPlan
 from fedmbo_ray.tracking.background import BackgroundTracking, wait_for_mlflow, where_to_look
@@ -27,13 +28,15 @@ def run_tracked(
 
     console = Console(stderr=True, quiet=not shown)
     tracker = SweepTracker(sweep, folder, command, study) if track else None
-    with folder.claimed(sweep.plain()), BackgroundTracking(tracker) if tracker else nullcontext() as background:
-        run_trials(sweep, folder, console)
-        best = finish(sweep, folder)
-        if study is None and shown:
-            say_what_came_out(sweep, folder, console)
-        if tracker is not None and background is not None:
-            conclude_sweep(tracker, background, study, shown)
+    with folder.claimed(sweep.plain()):
+        prove(sweep, folder)
+        with BackgroundTracking(tracker) if tracker else nullcontext() as background:
+            run_trials(sweep, folder, console)
+            best = finish(sweep, folder)
+            if study is None and shown:
+                say_what_came_out(sweep, folder, console)
+            if tracker is not None and background is not None:
+                conclude_sweep(tracker, background, study, shown)
     if best is None:
         raise RunFailed("no trial of the sweep has a score: all have diverged or failed")
     return best

@@ -1,9 +1,12 @@
 """Faults of a run in one process: what happens, when, and what must come of it."""
 
+import json
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -22,7 +25,7 @@ from suffering import (
     said_how_to_go_on,
 )
 
-from fedmbo_ray.runs.arrays import npz
+from fedmbo_ray.runs.arrays import npz, read_npz
 
 
 def killed_at(place: str, most: int, after: bool) -> Check:
@@ -138,6 +141,90 @@ for which in FILES:
 for how in ("a line twice", "a line missing"):
     KINDS[f"records: {how}"] = damaged("records", how)
 KINDS["newest checkpoint: of a future version"] = damaged("newest checkpoint", "of a future version")
+
+
+def finished(how: str) -> Check:
+    """Whatever is changed in a finished run, and looks whole, is found out, or made again."""
+
+    def check(s: Suffering) -> str:
+        right(Ended(*s.begin("--json").finish()), s.out)
+        other = s.folder / "other"
+        Ended(*s.start(*WORDS, "seed=7", "--out", str(other)).finish())
+        {
+            "a line missing": lambda: changed_lines(s, lambda rows, at: rows[:at] + rows[at + 1 :]),
+            "a line twice": lambda: changed_lines(s, lambda rows, at: rows[: at + 1] + rows[at:]),
+            "a foreign last line": lambda: changed_lines(s, lambda rows, at: [*rows, FOREIGN[at % len(FOREIGN)]]),
+            "a figure changed": lambda: changed_lines(s, with_foreign_figure),
+            "another run's result": lambda: shutil.copy(other / "result.npz", s.out),
+            "another run's records and result": lambda: [
+                shutil.copy(other / name, s.out) for name in ("records.jsonl", "result.npz")
+            ],
+            "another run's config": lambda: shutil.copy(other / "config.yaml", s.out),
+            "an edited config": lambda: edited(s.out / "config.yaml", "seed: 0", "seed: 3"),
+            "a shorter config": lambda: edited(s.out / "config.yaml", "rounds: 40", "rounds: 20"),
+        }[how]()
+        return right_or_refused(s.resume(), s.out)
+
+    return check
+
+
+FOREIGN = [b'{"round": 40}\n', b'{"round": "40"}\n', b"[]\n", b"?\n", b"{"]
+
+
+def changed_lines(s: Suffering, change: Callable[[list[bytes], int], list[bytes]]) -> None:
+    path = s.out / "records.jsonl"
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(change(rows, int(s.rng.integers(len(rows))))))
+
+
+def with_foreign_figure(rows: list[bytes], at: int) -> list[bytes]:
+    """With text, a list or another number where a figure was."""
+    value = ["many", [1], 3.5][at % 3]
+    return [*rows[:at], json.dumps({**json.loads(rows[at]), "upper_loss": value}).encode() + b"\n", *rows[at + 1 :]]
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    if old not in text:
+        raise Wrong(f"{path} has no {old!r}")
+    path.write_text(text.replace(old, new))
+
+
+for how in (
+    "a line missing",
+    "a line twice",
+    "a foreign last line",
+    "a figure changed",
+    "another run's result",
+    "another run's records and result",
+    "another run's config",
+    "an edited config",
+    "a shorter config",
+):
+    KINDS[f"finished run: {how}"] = finished(how)
+
+
+def junk(rng: np.random.Generator) -> object:
+    return ["text", [1], {"a": 1}, None, -1, 1.5, True, float("nan")][int(rng.integers(8))]
+
+
+@kind("newest checkpoint: other content with the right digest")
+def other_content(s: Suffering) -> str:
+    after_kill(s, int(s.rng.integers(4, 9)))
+    path = sorted((s.out / "checkpoints").glob("*.npz"))[-1]
+    arrays = read_npz(path) or {}
+    about = json.loads(str(arrays["_about"]))
+    part = [about, about["costs"]][int(s.rng.integers(2))]
+    key = sorted(part)[int(s.rng.integers(len(part)))]
+    part[key] = None if part[key] == (value := junk(s.rng)) or key == "data_epochs" else value
+    some = [np.arange(3), np.array(["a"]), np.zeros((2, 2)), np.array(2.0)][int(s.rng.integers(4))]
+    name = ["_about", "x", "another"][int(s.rng.integers(3))]
+    if s.rng.random() < 0.5 and key not in ("data_epochs", "wall_seconds", "cpu_seconds"):
+        arrays["_about"] = np.array(json.dumps(about))
+    else:
+        arrays[name] = some
+    path.write_bytes(npz(arrays))
+    return right_or_refused(s.resume(), s.out)
 
 
 @kind("finished run: damaged")

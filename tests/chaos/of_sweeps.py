@@ -6,6 +6,7 @@ import shutil
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,6 +103,80 @@ def damaged(asked: Asked, how: str) -> Check:
     return check
 
 
+def finished(asked: Asked, how: str) -> Check:
+    """What is changed in one that has come to its end is found out, or made again."""
+
+    def check(s: Suffering) -> str:
+        all_right(Ended(*started(s, asked).finish()), s, asked)
+        FAULTS[how](s)
+        ended = continued(s, asked)
+        if ended.refused:
+            nothing_doubled(s.folder)
+            return "refused"
+        return all_right(ended, s, asked)
+
+    return check
+
+
+def some(s: Suffering, pattern: str, count: int = 1) -> list[Path]:
+    found = sorted(s.out.rglob(pattern))
+    return [found[int(number)] for number in s.rng.permutation(len(found))[:count]]
+
+
+def damaged_file(s: Suffering) -> None:
+    (path,) = some(s, "*.*")
+    while not path.is_file():
+        (path,) = some(s, "*.*")
+    how = ("a bit flipped", "truncated", "emptied", "random")[int(s.rng.integers(4))]
+    path.write_bytes(harmed(path.read_bytes(), how, s.rng))
+
+
+def lost_line(s: Suffering) -> None:
+    (path,) = some(s, "records.jsonl")
+    rows = path.read_bytes().splitlines(keepends=True)
+    del rows[int(s.rng.integers(len(rows)))]
+    path.write_bytes(b"".join(rows))
+
+
+def edited(name: str) -> Callable[[Suffering], None]:
+    """A key of a config with another value, in a file that is YAML as before."""
+
+    def edit(s: Suffering) -> None:
+        (path,) = some(s, name)
+        old, new = [("seed: ", "seed: 3"), ("rounds: ", "rounds: 3"), ("every: ", "every: 1")][int(s.rng.integers(3))]
+        path.write_text(path.read_text().replace(old, new, 1))
+
+    return edit
+
+
+def swapped(name: str) -> Callable[[Suffering], None]:
+    """Two files or folders of this name, of two trials, one in place of the other."""
+
+    def swap(s: Suffering) -> None:
+        one, other = some(s, name, 2)
+        third = s.folder / "third"
+        for old, new in ((one, third), (other, one), (third, other)):
+            old.rename(new)
+
+    return swap
+
+
+FAULTS: dict[str, Callable[[Suffering], None]] = {
+    "a file damaged": damaged_file,
+    "a line lost": lost_line,
+    "its config edited": edited("sweep.yaml"),
+    "a trial's config edited": edited("config.yaml"),
+    "a point edited": lambda s: [
+        path.write_text(path.read_text().replace("0.0", "0.1")) for path in some(s, "point.json")
+    ],
+    "two trials swapped": swapped("trials/*"),
+    "two runs swapped": swapped("seed_000"),
+    "files of two trials swapped": lambda s: swapped(
+        ["records.jsonl", "config.yaml", "point.json", "checkpoints"][int(s.rng.integers(4))]
+    )(s),
+}
+
+
 def harmed(data: bytes, how: str, rng: np.random.Generator) -> bytes:
     if how == "a bit flipped":
         return flipped(data, rng)
@@ -169,3 +244,5 @@ for name, asked in {"sweep": SWEEP, "sweep by halving": HALVING, "study": STUDY}
         KINDS[f"{name} {number.name}"] = killed(asked, number)
     for how in ("a bit flipped", "truncated", "emptied", "random"):
         KINDS[f"{name} file: {how}"] = damaged(asked, how)
+    for fault in FAULTS:
+        KINDS[f"{name} finished: {fault}"] = finished(asked, fault)

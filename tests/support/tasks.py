@@ -14,6 +14,7 @@ from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.loop import run
 from fedmbo_ray.sweeps.folder import SweepFolder, numbered
+from fedmbo_ray.sweeps.proof import prove
 from fedmbo_ray.sweeps.ranking import finish
 from fedmbo_ray.sweeps.rungs import going_on, has_come_to
 from fedmbo_ray.sweeps.schedulers import NO_END
@@ -107,10 +108,17 @@ def log_slope(sizes: list[int], values: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
+def made_record(round: int, **figures: object) -> dict[str, object]:
+    """A record with everything that each has."""
+    used = dict.fromkeys(("communications", "samples", "floats_up", "floats_down"), 0)
+    return {"round": round, **used, "wall_seconds": 0.0, **figures}
+
+
 def reference(sweep: SweepPlan, path: Path) -> SweepFolder:
     """A sweep's folder as undisturbed trials leave it, made in this process and without Ray."""
     folder, points = SweepFolder(path), sweep.points() or []
     with folder.claimed(sweep.plain()):
+        prove(sweep, folder)
         numbers, until = going_on(sweep, folder, points)
         while numbers:
             for number in numbers:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tasks import made_record
 
 from fedmbo_ray.analysis.curves import labels
 from fedmbo_ray.cli import plot, report
@@ -14,7 +15,7 @@ from fedmbo_ray.cli import plot, report
 def make_run(folder: Path, **figures: float) -> Path:
     folder.mkdir(parents=True)
     falling = [{name: value / (k + 1) for name, value in figures.items()} for k in range(3)]
-    lines = [json.dumps({"round": k, "communications": 10 * k, **falling[k]}) for k in range(3)]
+    lines = [json.dumps(made_record(k, communications=10 * k, **falling[k])) for k in range(3)]
     (folder / "records.jsonl").write_text("\n".join(lines))
     return folder
 
@@ -43,10 +44,11 @@ def test_runs_of_one_name_are_told_apart() -> None:
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, damaged = make_run(tmp_path / "run", upper_loss=1.0), make_run(tmp_path / "damaged", upper_loss=1.0)
     (damaged / "records.jsonl").write_text("?\n" * 3)
+    put_back = f"put it back as it was, or remove {damaged} to run it again"
     for words, code, said in (
         ([str(tmp_path)], 2, f"a run folder must hold records.jsonl with records, but {tmp_path} does not"),
         ([str(run), "--out", "a.doc"], 2, "--out must end in one of png, svg, pdf, but got a.doc"),
-        ([str(damaged)], 1, f"line 1 of {damaged / 'records.jsonl'} is not a record"),
+        ([str(damaged)], 1, f"line 1 of {damaged / 'records.jsonl'} is not a record, since it is not JSON; {put_back}"),
         ([str(run), "--out", "/proc/none/a.png"], 1, "[Errno 2] No such file or directory: '/proc/none'"),
     ):
         assert plot.main(words) == code

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from checkout import ROOT
-from tasks import tiny_config
+from tasks import made_record, tiny_config
 
 import fedmbo_ray
 from fedmbo_ray import (
@@ -135,7 +135,7 @@ def test_a_sweep_is_plotted_though_some_runs_have_no_number_yet(tmp_path: Path) 
         run.path.mkdir()
         run.describe({})
         for number, value in enumerate(values):
-            run.append({"round": number, "communications": 2 * number, "mean_gap": value})
+            run.append(made_record(number, communications=2 * number, mean_gap=value))
     (axes,) = load(tmp_path).plot("mean_gap", x="round").axes
     assert len(axes.get_lines()) == 1
     with pytest.raises(ConfigError, match="got 'mean_gop'; did you mean 'mean_gap'"):

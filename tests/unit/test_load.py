@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tasks import made_record
 
 from fedmbo_ray import ConfigError, load
 from fedmbo_ray.core.process_state import environment_kept, environment_with, handlers_without, log_levels_kept
@@ -22,7 +23,7 @@ def here(tmp_path: Path) -> Path:
         run = tmp_path / "runs" / name
         run.mkdir(parents=True)
         (run / "config.yaml").write_text("{}")
-        (run / "records.jsonl").write_text(json.dumps({"round": 0, "upper_loss": 1.0}) + "\n")
+        (run / "records.jsonl").write_text(json.dumps(made_record(0, upper_loss=1.0)) + "\n")
         (run / "checkpoints").mkdir()
     with SweepFolder(tmp_path / "sweeps" / "s").claimed({"tune": {"seeds": 1}}):
         SweepFolder(tmp_path / "sweeps" / "s").trial("00000").begin({"rounds": 3})

@@ -1,17 +1,24 @@
 """A run's folder proves itself: no checkpoint meets the config or the records of another run."""
 
+import io
 import json
 import shutil
 import threading
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from tasks import tiny_config
 
-from fedmbo_ray import load
+from fedmbo_ray import load, run_experiment
+from fedmbo_ray.cli import plot
+from fedmbo_ray.cli.run import main
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
-from fedmbo_ray.runs.arrays import npz
+from fedmbo_ray.runs.arrays import NamedArrays, npz, read_npz
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import Loop, in_process, run
 from fedmbo_ray.sweeps.trial import records_of
@@ -29,6 +36,20 @@ def whole() -> dict:
 
 def stopped(path: Path, rounds: int = 37, seed: int = 0) -> RunFolder:
     """As a kill in that round leaves it: checkpoints of rounds 20 and 30, records up to 35."""
+    for name, content in files_when_stopped(rounds, seed).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return RunFolder(path)
+
+
+@cache
+def files_when_stopped(rounds: int, seed: int) -> dict[Path, bytes]:
+    with TemporaryDirectory() as place:
+        folder = stopped_now(Path(place), rounds, seed)
+        return {path.relative_to(place): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def stopped_now(path: Path, rounds: int, seed: int) -> RunFolder:
     folder = RunFolder(path)
     with Loop(CONFIG.model_copy(update={"seed": seed}), folder) as loop:
         loop.opening()
@@ -150,6 +171,82 @@ def test_without_a_whole_checkpoint_a_run_begins_again(tmp_path: Path, whole: di
     assert records[-1]["x_sha256"] == whole["x_sha256"]
 
 
+def with_note(*path: str, value: object) -> Callable[[NamedArrays], NamedArrays]:
+    """A checkpoint whose note has another value at a path of keys; `...` removes the key."""
+
+    def change(arrays: NamedArrays) -> NamedArrays:
+        note = part = json.loads(str(arrays["_about"]))
+        for key in path[:-1]:
+            part = part[key]
+        part[path[-1]] = value
+        if value is ...:
+            del part[path[-1]]
+        return {**arrays, "_about": np.array(json.dumps(note))}
+
+    return change
+
+
+def with_arrays(**others: np.ndarray) -> Callable[[NamedArrays], NamedArrays]:
+    return lambda arrays: {**arrays, **others}
+
+
+NOTES = [
+    *(with_note(key, value=...) for key in ("costs", "sums", "config", "records", "records_sha256")),
+    *(with_note("records", value=value) for value in ("7", -1, 1.5, True, None, [7])),
+    *(with_note(key, value=value) for key in ("costs", "sums", "config") for value in ([], "text", None)),
+    *(with_note("costs", key, value="many") for key in ("round", "samples", "wall_seconds", "data_epochs")),
+    *(with_note("costs", key, value=...) for key in ("round", "waited", "cpu_seconds")),
+    with_note("costs", "wall_seconds", value=float("nan")),
+    with_note("costs", "samples", value=10**400),
+    with_note("costs", "more", value=1),
+    with_note("more", value=1),
+    with_note("sums", "upper_loss", value="many"),
+    with_note("records_sha256", value="text"),
+    with_note("format", value="2"),
+    with_arrays(_about=np.arange(3)),
+    with_arrays(_about=np.array(b"{}")),
+    with_arrays(x=np.array(["text"])),
+    with_arrays(x=np.arange(3)),
+    with_arrays(x=np.zeros(3, ">f4")),
+    lambda arrays: {name: array for name, array in arrays.items() if name != "y"},
+]
+
+
+@pytest.mark.parametrize("change", NOTES)
+def test_a_checkpoint_with_other_content_is_passed_over(change, tmp_path: Path, capsys) -> None:
+    folder = stopped(tmp_path / "run")
+    path = folder.checkpoints / "00000030.npz"
+    path.write_bytes(npz(change(read_npz(path))))
+    found = folder.latest(tell=True)
+    assert found is not None
+    assert found.round == 20
+    assert f"{path}, which is not a checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_arrays(x=np.zeros((2, 2), np.float32)),
+        with_arrays(more=np.zeros(3)),
+        with_note("sums", "upper_loss", value=1.0),
+    ],
+)
+def test_a_checkpoint_of_other_tensors_or_figures_is_not_continued(change, tmp_path: Path) -> None:
+    folder = stopped(tmp_path / "run")
+    path = folder.checkpoints / "00000030.npz"
+    path.write_bytes(npz(change(read_npz(path))))
+    with pytest.raises(FolderDamaged, match=r"other shapes or figures than the run has now; put back"):
+        continued(folder)
+
+
+def test_content_of_another_kind_is_damaged_though_its_digest_is_right(tmp_path: Path) -> None:
+    path, archive = tmp_path / "00000030.npz", io.BytesIO()
+    np.savez(archive, x=np.array([{}], dtype=object))
+    for content in (b"", b"text", archive.getvalue(), npz({"x": np.zeros(3)})[:-70]):
+        path.write_bytes(content + sha256(content).hexdigest().encode())
+        assert read_npz(path) is None
+
+
 @pytest.mark.parametrize("line", ['{"round": "12"}', '{"round": 1.5}', '{"rounds": 1}', "[1]", "null", "[" * 100_000])
 def test_a_line_that_is_no_record_is_named(line: str, tmp_path: Path) -> None:
     folder = stopped(tmp_path / "run")
@@ -159,18 +256,83 @@ def test_a_line_that_is_no_record_is_named(line: str, tmp_path: Path) -> None:
         continued(folder)
 
 
-def test_a_result_of_another_run_is_found_out(tmp_path: Path) -> None:
+FIGURES = [
+    ("upper_loss", "text"),
+    ("upper_loss", [1]),
+    ("upper_loss", float("nan")),
+    ("communications", None),
+    ("communications", 10**400),
+    ("wall_seconds", ...),
+    ("status", "text"),
+    ("status", "diverged"),
+    ("x_sha256", 5),
+]
+
+
+@pytest.mark.parametrize("at", [1, -1])
+@pytest.mark.parametrize(("key", "value"), FIGURES)
+def test_a_record_with_a_foreign_figure_is_named(key: str, value: object, at: int, tmp_path: Path, capsys) -> None:
+    folder = stopped(tmp_path / "run")
+    rows = [json.loads(line) for line in lines(folder)]
+    rows[at][key] = value
+    rows[at] = {name: each for name, each in rows[at].items() if each is not ...}
+    folder.records_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(FolderDamaged, match=rf"line {at % len(rows) + 1} of .* is not a record, since .*; put it back"):
+        continued(folder)
+    assert plot.main([str(folder.path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"another", b"", None])
+def test_a_result_of_another_run_is_found_out_and_made_again(
+    content: bytes | None, tmp_path: Path, whole: dict, capsys
+) -> None:
     folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "other")
     list(run(CONFIG, folder))
     list(run(CONFIG.model_copy(update={"seed": 1}), other))
-    shutil.copy(other.result_file, folder.result_file)
-    with pytest.raises(
-        FolderDamaged, match=r"result.npz is not that of the last record: resuming the run makes it again"
-    ):
-        folder.result()
+    right = folder.result_file.read_bytes()
+    for again in (by_command, lambda path: run_experiment(out=path, resume=True, progress=False)):
+        if content is None:
+            folder.result_file.unlink()
+        else:
+            folder.result_file.write_bytes(other.result_file.read_bytes() if content == b"another" else content)
+            with pytest.raises(FolderDamaged, match=r"result.npz is .*: resuming the run makes it again"):
+                load(folder.path).x.sum()
+        again(folder.path)
+        assert folder.result_file.read_bytes() == right
+        assert [json.loads(line)["round"] for line in lines(folder)] == ROUNDS
+        assert folder.proven_records()[-1]["records_sha256"] == whole["records_sha256"]
+    capsys.readouterr()
+    by_command(folder.path)
+    assert "finished before" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("change", [("upper_loss", "upper_lost"), ("0.", "1."), ("finished", "diverged")])
+def by_command(path: Path) -> None:
+    assert main(["--out", str(path), "--resume"]) == 0
+
+
+def test_what_stands_after_the_end_is_found_out(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    list(run(CONFIG, folder))
+    for more in ("?", "{}\n", lines(folder)[-1], "\n\n"):
+        before = folder.records_file.read_text()
+        folder.records_file.write_text(before + more)
+        with pytest.raises(FolderDamaged, match=r"; put it back as it was, or remove"):
+            folder.proven_records()
+        folder.records_file.write_text(before)
+
+
+def test_a_config_made_shorter_by_hand_is_found_out(tmp_path: Path, capsys) -> None:
+    folder = stopped(tmp_path / "run")
+    folder.config_file.write_text(folder.config_file.read_text().replace("rounds: 60", "rounds: 25"))
+    assert main(["--out", str(folder.path), "--resume"]) == 2
+    assert "rounds: must be more than what the run has already used, 30, but got 25" in capsys.readouterr().err
+
+
+DIVERGED = ('"finished"', '"diverged", "reason": "x is not finite"')
+
+
+@pytest.mark.parametrize("change", [("upper_loss", "upper_lost"), ("0.", "1."), DIVERGED])
 def test_records_of_a_finished_run_that_were_changed_are_found_out(change: tuple[str, str], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     list(run(CONFIG, folder))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from small_sweeps import CONFIGS, sweep_of
+from tasks import made_record
 
 from fedmbo_ray import ConfigError
 from fedmbo_ray.config.schema import Fields
@@ -37,7 +38,7 @@ class Small:
             if not trial.point:
                 trial.begin(self.points[number])
             trial.run(seed).path.mkdir(exist_ok=True)
-            trial.run(seed).append({"round": round, "upper_loss": score, **ending})
+            trial.run(seed).append(made_record(round, upper_loss=score, **ending))
 
     def next(self) -> tuple[list[int], int | None]:
         return going_on(self.sweep, self.folder, self.points)

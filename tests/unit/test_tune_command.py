@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from small_sweeps import CONFIGS, SMALL, by_hand, sweep_of
+from tasks import made_record
 
 from fedmbo_ray.cli import tune
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
@@ -33,9 +34,9 @@ def test_a_trial_has_diverged_when_all_its_seeds_have_ended(tmp_path: Path) -> N
         assert trial.status == "running"
         folder = trial.run(seed)
         folder.path.mkdir()
-        folder.append({"round": 0})
+        folder.append(made_record(0))
         assert trial.status == "running"
-        folder.append({"round": 1, "status": status})
+        folder.append(made_record(1, status=status, reason="none"))
     assert trial.status == "diverged"
 
 

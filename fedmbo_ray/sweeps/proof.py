@@ -1,0 +1,84 @@
+"""Proof of a sweep's folder: points, configs, records and results of all trials are those of the sweep.
+
+Whoever goes on with a sweep proves it once, before anything is decided, and can then rely on what is there.
+"""
+
+from contextlib import ExitStack
+
+from fedmbo_ray.config.overrides import changes
+from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.core.components import construct
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged, RunFailed
+from fedmbo_ray.core.io import held, read_yaml
+from fedmbo_ray.runs.folder import RunFolder
+from fedmbo_ray.runs.loop import PATIENCE
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, name_of_point, numbered
+from fedmbo_ray.sweeps.schema import SweepPlan
+from fedmbo_ray.sweeps.space import SweepPoint
+
+
+def prove(sweep: SweepPlan, folder: SweepFolder) -> None:
+    """Raise FolderDamaged or RunFailed if a trial is not one of this sweep, or was changed after it was run.
+
+    Runs that have not ended go back to their newest checkpoints, as when they go on, so that all that is left is
+    proven. Those that have lost their result do so, too: it is made again. The sweep must be claimed.
+    """
+    points = sweep.points()
+    known = None if points is None else {numbered(number): point for number, point in enumerate(points)}
+    for trial in folder.begun():
+        if trial.point_file.exists() or trial.runs:
+            require_own_point(sweep, trial, known)
+            prove_trial(sweep, trial)
+
+
+def require_own_point(sweep: SweepPlan, trial: TrialFolder, known: dict[str, SweepPoint] | None) -> None:
+    """Raise FolderDamaged unless a trial has the point that the sweep has for it; `known` are those by name."""
+    point = trial.point
+    if known is None:
+        own = trial.name.partition("-")[0] == name_of_point(point)
+    elif sweep.tune.scheduler.copies:  # its trials change their points
+        own = trial.name in known and point.keys() == known[trial.name].keys()
+    else:
+        own = trial.point_file.exists() and known.get(trial.name) == point
+    if not own:
+        raise FolderDamaged(
+            f"{trial.path} is no trial of this sweep, or has another point ({trial.label}); put "
+            f"{trial.point_file.name} back as it was, or remove {trial.path} to run it again"
+        )
+
+
+def prove_trial(sweep: SweepPlan, trial: TrialFolder) -> None:
+    """Check the runs of a trial; one that was stopped keeps all its records, since it is not to go on."""
+    with ExitStack() as stack:
+        for seed, run in trial.numbered_runs():
+            stack.enter_context(held(run.path, PATIENCE))
+            require_same_run(run, sweep.config(trial.point, seed))
+        stopped = trial.keeps_ending()
+        if not stopped:
+            trial.ending_file.unlink(missing_ok=True)
+        for run in trial.runs:
+            if stopped:
+                run.require_proven()
+            else:
+                run.settle()
+
+
+def require_same_run(folder: RunFolder, config: RunConfig) -> None:
+    """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default.
+
+    A config that can't be read is written again: checkpoints tell whether they are of this one.
+    """
+    if not folder.has_records():
+        return
+    try:
+        there = construct(RunConfig, read_yaml(folder.config_file)).resolved()
+    except ConfigError:
+        folder.describe(config.resolved())
+        return
+    other = changes(there, config.resolved())
+    if other:
+        rule = f"the run in {folder.path} must have the config of its trial, but these keys differ: {', '.join(other)}"
+        raise RunFailed(
+            f"{rule}; put {folder.config_file.name} back as it was, or continue it with the version that made it, or "
+            f"remove {folder.path} to run it again"
+        )
