@@ -5,9 +5,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 
+Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -49,10 +51,27 @@ def handlers_without(package: str) -> Iterator[None]:
     finally:
         if _belongs(sys.excepthook, package):
             sys.excepthook = hook
-        if threading.current_thread() is threading.main_thread():  # no other may, nor could the package have
-            for number, handler in before.items():
-                if handler is not None and _belongs(signal.getsignal(number), package):
-                    signal.signal(number, handler)
+        now = {number: signal.getsignal(number) for number in SIGNALS}
+        put_in_place({number: before[number] if _belongs(now[number], package) else now[number] for number in now})
+
+
+def put_in_place(handlers: Mapping[int, Handler]) -> None:
+    """Let signals be handled like this, also where a library in C has changed it and Python has not noticed."""
+    if threading.current_thread() is threading.main_thread():  # no other may
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+@contextmanager
+def held_back(number: int) -> Iterator[None]:
+    """In this context, a signal waits; at its end the handler is put in place that Python knows."""
+    before, handler = signal.pthread_sigmask(signal.SIG_BLOCK, {number}), signal.getsignal(number)
+    try:
+        yield
+    finally:
+        put_in_place({number: handler})
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _belongs(handler: object, package: str) -> bool:
