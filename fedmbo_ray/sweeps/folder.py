@@ -30,6 +30,7 @@ from fedmbo_ray.sweeps.space import SweepPoint, label
 
 DONE = ("finished", "stopped", "diverged")  # how a trial ends for good
 STATUSES = (*DONE, "failed")
+STOP = ".stop"  # there while the trials of an interrupted sweep are to stop after the round that is under way
 
 
 class TrialFolder:
@@ -122,6 +123,7 @@ class SweepFolder:
         self.path = path
         self.sweep_file, self.best_file = path / "sweep.yaml", path / "best.yaml"
         self.identity_file = path / "identity"
+        self.stop_file = path / STOP
 
     def has_sweep(self) -> bool:
         return self.sweep_file.exists()
@@ -146,6 +148,15 @@ class SweepFolder:
                 if trial.status == "failed":  # MLflow must not be told that it has ended
                     trial.ending_file.unlink()
             yield
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """In this context, `stop_file` tells the trials to stop; neither before it nor afterwards."""
+        self.stop_file.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            self.stop_file.unlink(missing_ok=True)
 
     @cached_property
     def seeds(self) -> int:
