@@ -1,11 +1,8 @@
 """Private parts of torch and Ray that this package relies on; each has a test that fails when it moves."""
 
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
-
-from fedmbo_ray.core.process_state import held_back
 
 if TYPE_CHECKING:  # whoever asks for these has imported the library already
     from ray._private.node import Node
@@ -114,25 +111,16 @@ def _no_dashboard(node: "Node", **options: object) -> None:
 
 
 @contextmanager
-def ray_leaves_sigterm_alone() -> Iterator[None]:
-    """In this context, `ray.init` does not change what SIGTERM does.
+def ray_starts_without_handler() -> Iterator[None]:
+    """In this context, `ray.init` does not make SIGTERM an exit that nobody hears of."""
+    from ray._private import utils
 
-    Otherwise the process ends without a word while Ray starts, and then Ray's part in C prints a dump at the signal. It
-    is put in place by `connect`.
-    """
-    from ray._private import utils, worker
-
-    before = utils.set_sigterm_handler, worker.connect
-
-    def connect(*args: object, **options: object) -> None:
-        with held_back(signal.SIGTERM):
-            before[1](*args, **options)
-
-    utils.set_sigterm_handler, worker.connect = _no_handler, connect
+    before = utils.set_sigterm_handler
+    utils.set_sigterm_handler = _no_handler
     try:
         yield
     finally:
-        utils.set_sigterm_handler, worker.connect = before
+        utils.set_sigterm_handler = before
 
 
 def _no_handler(handler: object) -> None:

@@ -74,6 +74,7 @@ class Interruptions:
             os._exit(128 + number)
 
     def _tell(self) -> None:
+        for_main_thread()
         time.sleep(SOON)
         if not self.over:
             os.write(2, b"interrupted; saving ...\n")
@@ -87,8 +88,14 @@ class Interruptions:
             self.told_others(lost)
 
     def _repeat(self) -> None:
+        for_main_thread()
         time.sleep(AGAIN)
         os.kill(os.getpid(), self.number)
+
+
+def for_main_thread() -> None:
+    """Called in another thread, so that signals do not come to it, whatever a library in C lets them do."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from types import FrameType
 Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
+masks: list[set[int | signal.Signals]] = []  # which signals were blocked where one is held back now
+
 
 @contextmanager
 def environment_with(values: dict[str, str]) -> Iterator[None]:
@@ -65,13 +67,27 @@ def put_in_place(handlers: Mapping[int, Handler]) -> None:
 
 @contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """In this context, a signal waits; at its end the handler is put in place that Python knows."""
-    before, handler = signal.pthread_sigmask(signal.SIG_BLOCK, {number}), signal.getsignal(number)
+    """In this context, a signal waits; at its end the handler is put in place that Python knows.
+
+    Threads that start in it never receive the signal; processes do.
+    """
+    handler, before = signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    masks.append(before)
     try:
         yield
     finally:
         put_in_place({number: handler})
+        masks.remove(before)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _receive() -> None:
+    """What a new process does that forks."""
+    if masks:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks[0])
+
+
+os.register_at_fork(after_in_child=_receive)
 
 
 def _belongs(handler: object, package: str) -> bool:

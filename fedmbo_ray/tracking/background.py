@@ -1,6 +1,5 @@
 """Updates MLflow while a sweep or a run is going on, and after its server could not be reached."""
 
-import signal
 import socket
 import sys
 import threading
@@ -13,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from fedmbo_ray.core.errors import RunFailed
-from fedmbo_ray.core.interruptions import ENDING_SIGNALS, at_stake
+from fedmbo_ray.core.interruptions import at_stake, for_main_thread
 from fedmbo_ray.tracking.connection import FILE, mlflow_at_hand
 
 T = TypeVar("T")
@@ -84,7 +83,7 @@ class BackgroundTracking:
                 self._meanwhile(self.tracker.interrupt)
 
     def _follow(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # they are for the main thread
+        for_main_thread()
         self._meanwhile(self.tracker.prepare)
         if not self.over.is_set():
             self.told.enter_context(at_stake())
