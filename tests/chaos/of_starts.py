@@ -27,7 +27,7 @@ def starting(command: str, words: tuple[str, ...], number: signal.Signals) -> Ch
         while process.poll() is None and not catches(process.pid, signal.SIGHUP):  # Python itself is starting
             time.sleep(0.001)
         process.send_signal(number)
-        out, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=120)
         if process.returncode not in (0, 128 + number):
             raise Wrong(f"exit code {process.returncode} after {number.name}: {err[-3000:]}")
         if UGLY.search(err) or len(err.splitlines()) > MOST_LINES:

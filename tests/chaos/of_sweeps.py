@@ -76,7 +76,7 @@ def killed(asked: Asked, number: signal.Signals) -> Check:
 
 
 def saved(asked: Asked, number: signal.Signals) -> Check:
-    """The newest checkpoint of every trial that was interrupted is of its last whole round; then all comes out right."""
+    """Of every trial that was interrupted, the newest checkpoint is of its last whole round; all comes out right."""
 
     def check(s: Suffering) -> str:
         process = under_way(s, asked)
