@@ -1,23 +1,17 @@
 """What the commands share: how they read arguments, report errors and handle interruptions."""
 
 import argparse
-import os
-import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn, TextIO
 
 from fedmbo_ray.config.shipped import find_config, is_override
+from fedmbo_ray.core.entry import own
 from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.interruptions import Interruptions, interruptible
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
-
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AT_ONCE = 1.0  # seconds after the first signal; further ones before that are the same wish
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,10 +57,14 @@ def complain(error: BaseException, code: int) -> int:
 
 def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
     """Run `work` and return its exit code, also after errors; `hint` says how to continue after an interruption."""
-    interruptions = Interruptions(hint)
+    interruptions = Interruptions(hint, may_leave=bool(own))
+    with interruptible(interruptions):
+        return _answered(work, hint, interruptions)
+
+
+def _answered(work: Callable[[], int], hint: Callable[[], str], interruptions: Interruptions) -> int:
     try:
-        with interruptible(interruptions):
-            return work()
+        return work()
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
     except (FolderInUse, FolderDamaged, RunFailed, OSError) as error:
@@ -78,46 +76,6 @@ def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
     except KeyboardInterrupt:
         print(f"interrupted{hint()}", file=sys.stderr)
         return 128 + interruptions.number
-
-
-@contextmanager
-def interruptible(handler: "Interruptions") -> Iterator[None]:
-    """In this context, SIGINT, SIGTERM and SIGHUP end the work as Ctrl-C does; afterwards the old handlers are back.
-
-    What is under way is saved after the first signal, and further ones are ignored. Only the third, if it comes more
-    than a second after the first, ends the process at once: files are written whole or not at all.
-    """
-    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
-        yield
-        return
-    numbers = [number for number in ENDING_SIGNALS if number == signal.SIGINT or not ignored(number)]
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-def ignored(number: int) -> bool:
-    """Whether a signal was ignored when the process began, as `nohup` makes it."""
-    return signal.getsignal(number) is signal.SIG_IGN
-
-
-class Interruptions:
-    """A signal handler that raises KeyboardInterrupt once."""
-
-    def __init__(self, hint: Callable[[], str]) -> None:
-        self.hint, self.count, self.first, self.number = hint, 0, 0.0, int(signal.SIGINT)
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        if self.count == 1:
-            self.first, self.number = time.monotonic(), number
-            raise KeyboardInterrupt
-        if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
-            os.write(2, f"left at once; the last rounds may be lost{self.hint()}\n".encode())
-            os._exit(128 + number)
 
 
 @contextmanager

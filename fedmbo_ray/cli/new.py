@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from fedmbo_ray.cli.command import Parser, guarded
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.interruptions import at_stake
 
 TEMPLATE = Path(__file__).parent / "template"
 PLACEHOLDER = "my_methods"  # the package's name in the template
@@ -32,6 +33,7 @@ def check_new(name: str, folder: Path) -> None:
         raise ConfigError(f"NAME must be new, but Python already has a module {name!r} here; choose another")
 
 
+@at_stake()
 def write(name: str, folder: Path) -> None:
     """Copy the template under another name; the folder appears complete or not at all."""
     with TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:

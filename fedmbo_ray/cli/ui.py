@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedmbo_ray.cli.command import Parser, guarded
 from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.core.interruptions import at_stake
 
 HOST = "127.0.0.1"  # not reachable from other machines
 ENVIRONMENT = {
@@ -75,7 +76,7 @@ def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 def serve(store: Path, port: int) -> None:
     """Serve until Ctrl-C; raises RunFailed if the server ends by itself."""
     print("starting MLflow", file=sys.stderr)
-    with server(store, port) as process:
+    with at_stake(), server(store, port) as process:
         while process.poll() is None and not answers(port):
             time.sleep(0.1)
         if process.poll() is None:

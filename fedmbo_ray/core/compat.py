@@ -111,6 +111,23 @@ def _no_dashboard(node: "Node", **options: object) -> None:
 
 
 @contextmanager
+def ray_starts_without_handler() -> Iterator[None]:
+    """In this context, `ray.init` does not make SIGTERM an exit that nobody hears of."""
+    from ray._private import utils
+
+    before = utils.set_sigterm_handler
+    utils.set_sigterm_handler = _no_handler
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = before
+
+
+def _no_handler(handler: object) -> None:
+    pass
+
+
+@contextmanager
 def trials_need_no_environment() -> Iterator[None]:
     """In this context, Ray Tune's trials get no variables of their own, so that processes which wait can run them.
 

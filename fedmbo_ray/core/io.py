@@ -17,6 +17,7 @@ from typing import IO, Any
 import yaml
 
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, quoted
+from fedmbo_ray.core.interruptions import at_stake
 
 LARGEST = 10_000_000  # bytes of a config
 DEEPEST = 100  # how many values are inside each other
@@ -25,6 +26,7 @@ LONGEST_INTEGER = 10_000  # bits; Python writes down no more than 4300 digits
 SHIPPED = Path(__file__).parent.parent / "tune_configs"  # sweeps and studies that come with the package
 
 
+@at_stake()
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replace `path` by `data`, durably; a reader, or a crash, sees the old content or the new, nothing between."""
     temporary = path.with_name(f".{path.name}.new")

@@ -5,10 +5,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 
+Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+masks: list[set[int | signal.Signals]] = []  # which signals were blocked where one is held back now
 
 
 @contextmanager
@@ -49,10 +53,41 @@ def handlers_without(package: str) -> Iterator[None]:
     finally:
         if _belongs(sys.excepthook, package):
             sys.excepthook = hook
-        if threading.current_thread() is threading.main_thread():  # no other may, nor could the package have
-            for number, handler in before.items():
-                if handler is not None and _belongs(signal.getsignal(number), package):
-                    signal.signal(number, handler)
+        now = {number: signal.getsignal(number) for number in SIGNALS}
+        put_in_place({number: before[number] if _belongs(now[number], package) else now[number] for number in now})
+
+
+def put_in_place(handlers: Mapping[int, Handler]) -> None:
+    """Let signals be handled like this, also where a library in C has changed it and Python has not noticed."""
+    if threading.current_thread() is threading.main_thread():  # no other may
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+@contextmanager
+def held_back(number: int) -> Iterator[None]:
+    """In this context, a signal waits; at its end the handler is put in place that Python knows.
+
+    Threads that start in it never receive the signal; processes do.
+    """
+    handler, before = signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    masks.append(before)
+    try:
+        yield
+    finally:
+        put_in_place({number: handler})
+        masks.remove(before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _receive() -> None:
+    """What a new process does that forks."""
+    if masks:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks[0])
+
+
+os.register_at_fork(after_in_child=_receive)
 
 
 def _belongs(handler: object, package: str) -> bool:

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.interruptions import last_step
 from fedmbo_ray.core.io import own_folder
 
 TIMED = re.compile(r"-?(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:-(\d+))?$")
@@ -57,12 +58,17 @@ def newest_timed(parent: Path, name: str, has: str) -> Path | None:
 
 @contextmanager
 def gone_if_empty(folder: Path) -> Iterator[None]:
-    """If an error comes before anything is in a folder named by the time, it is removed."""
-    try:
-        yield
-    except BaseException:
+    """If an error or a signal comes before anything is in a folder named by the time, it is removed."""
+
+    def remove() -> None:
         if TIMED.search(folder.name):
             with suppress(OSError):
                 folder.rmdir()
                 folder.parent.rmdir()
-        raise
+
+    with last_step(remove):
+        try:
+            yield
+        except BaseException:
+            remove()
+            raise

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from fedmbo_ray.core.errors import DownloadError
+from fedmbo_ray.core.interruptions import at_stake
 
 console = Console(stderr=True)
 
@@ -106,7 +107,8 @@ def scratch(folder: Path) -> Iterator[Path]:
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(30)
     try:
-        yield path
+        with at_stake():
+            yield path
     finally:
         socket.setdefaulttimeout(timeout)
         shutil.rmtree(path, ignore_errors=True)

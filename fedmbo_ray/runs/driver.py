@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 import ray
@@ -20,11 +21,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
 from fedmbo_ray.backends.ray.pool import RayActors, require_room
 from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
-from fedmbo_ray.core.compat import ray_may_be_on_loopback, ray_starts_no_helpers
+from fedmbo_ray.core.compat import ray_may_be_on_loopback, ray_starts_no_helpers, ray_starts_without_handler
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.interruptions import at_stake, deferred
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
-from fedmbo_ray.core.process_state import handlers_without
+from fedmbo_ray.core.process_state import handlers_without, held_back
 from fedmbo_ray.core.sampling import sampled
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import Record, RunFolder
@@ -131,7 +133,7 @@ def run_on_ray(
 def room_on_ray(clients: ClientsConfig) -> Iterator[None]:
     """Ray with room for a run's actors; where it has not been running, it is stopped at the end."""
     cores = clients.actors * clients.cpus_per_actor
-    with ray_session():
+    with at_stake(), ray_session():
         if not in_cluster():
             require_few(clients)
         if not ray.is_initialized():  # known before it takes seconds to start
@@ -206,7 +208,9 @@ def start_ray(cpus: float = 0.0) -> None:
                 options |= {"address": "local", "num_cpus": own_cores(cpus), **local_options()}
                 stack.enter_context(ray_may_be_on_loopback())
                 stack.enter_context(ray_starts_no_helpers())
-            stack.enter_context(handlers_without("ray"))  # SIGTERM stays as it was
+            # Ray's part in C would print a dump at SIGTERM until it is over.
+            for context in (deferred(), ray_starts_without_handler(), handlers_without("ray"), held_back(SIGTERM)):
+                stack.enter_context(context)
             ray.init(**options)
     except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
         where = os.environ["RAY_ADDRESS"] if named else "this machine"

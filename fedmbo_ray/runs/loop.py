@@ -8,6 +8,7 @@ from types import TracebackType
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.errors import FolderDamaged, RunFailed
+from fedmbo_ray.core.interruptions import at_stake
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.federation.execution import Backend, Seconds
 from fedmbo_ray.federation.meter import Meter
@@ -82,6 +83,7 @@ class Loop:
             self.saved = 0  # the round that the newest checkpoint is of
             self.known = self._restore(folder) if folder is not None and resume else []
             self.chain = RecordChain.of(self.known)
+            stack.enter_context(at_stake())
             self.resources = stack.pop_all()
 
     def __enter__(self) -> "Loop":

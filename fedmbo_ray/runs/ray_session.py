@@ -1,10 +1,12 @@
 """Ray for as long as it is needed."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from fedmbo_ray.core.compat import ray_reads_authentication
-from fedmbo_ray.core.process_state import environment_kept, handlers_without, log_levels_kept
+from fedmbo_ray.core.interruptions import deferred
+from fedmbo_ray.core.process_state import environment_kept, handlers_without, held_back, log_levels_kept
 
 
 @contextmanager
@@ -24,4 +26,5 @@ def ray_session() -> Iterator[None]:
                 yield
             finally:
                 if not was_there:
-                    ray.shutdown()
+                    with deferred(), held_back(signal.SIGTERM):  # which Ray's end leaves with the system's default
+                        ray.shutdown()

@@ -36,6 +36,7 @@ from fedmbo_ray.sweeps.space import SweepPoint, label
 DONE = ("finished", "stopped", "diverged")  # how a trial ends for good
 STATUSES = (*DONE, "failed")
 DIGEST = re.compile(rb"# SHA-256 of what follows: [0-9a-f]{64}")
+STOP = ".stop"  # there while the trials of an interrupted sweep are to stop after the round that is under way
 
 
 class TrialFolder:
@@ -151,6 +152,7 @@ class SweepFolder:
         self.path = path
         self.sweep_file, self.best_file = path / "sweep.yaml", path / "best.yaml"
         self.identity_file = path / "identity"
+        self.stop_file = path / STOP
 
     def has_sweep(self) -> bool:
         return self.sweep_file.exists()
@@ -183,6 +185,15 @@ class SweepFolder:
         if DIGEST.fullmatch(first) and content != with_digest(rest):  # version 0.1 has written none
             raise FolderDamaged(f"{self.sweep_file} was changed after the sweep had begun; put it back as it was")
         return read_yaml(self.sweep_file)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """In this context, `stop_file` tells the trials to stop; neither before it nor afterwards."""
+        self.stop_file.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            self.stop_file.unlink(missing_ok=True)
 
     @cached_property
     def seeds(self) -> int:

@@ -5,6 +5,7 @@ has sent; if the lost machine comes back, what it still sends is refused.
 """
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from fedmbo_ray.core.errors import FolderDamaged, RunFailed
 from fedmbo_ray.core.io import write_atomically
 from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.runs.driver import in_cluster
-from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
+from fedmbo_ray.sweeps.folder import STOP, SweepFolder, TrialFolder
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
+
+SECONDS_BETWEEN_QUESTIONS = 0.5
 
 
 class Piece(NamedTuple):
@@ -43,6 +46,10 @@ class Keeper:
         """All files of a trial; from now on they are this owner's alone."""
         self.owners[trial] = owner
         return {path: (self.trials / trial / path).read_bytes() for path in files_of(self.trials / trial)}
+
+    def stopping(self) -> bool:
+        """Whether the trials are to stop."""
+        return (self.trials.parent / STOP).exists()
 
     def store(self, trial: str, owner: str, pieces: list[Piece], gone: list[str]) -> bool:
         """Whether the trial was still this owner's."""
@@ -108,6 +115,19 @@ def files_of(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in found]
 
 
+class Asking:
+    """Whether the keeper says that trials are to stop; asks it now and then."""
+
+    def __init__(self, keeper: "ActorHandle") -> None:
+        self.keeper, self.answer, self.next = keeper, False, 0.0
+
+    def __call__(self) -> bool:
+        if not self.answer and time.monotonic() >= self.next:
+            self.answer = ray.get(self.keeper.stopping.remote())
+            self.next = time.monotonic() + SECONDS_BETWEEN_QUESTIONS
+        return self.answer
+
+
 class Home(NamedTuple):
     """Where a sweep's folder is: its path, what identifies it there, and who keeps it if not all can see it."""
 
@@ -121,6 +141,10 @@ class Home(NamedTuple):
             return SweepFolder(Path(self.path)).identity == self.identity
         except (OSError, FolderDamaged):
             return False
+
+    def stopping(self) -> Callable[[], bool]:
+        """Tells a trial, which asks after every round, whether it is to stop."""
+        return (Path(self.path) / STOP).exists if self.keeper is None else Asking(self.keeper)
 
     def close(self) -> None:
         if self.keeper is not None:

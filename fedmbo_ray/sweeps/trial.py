@@ -54,16 +54,24 @@ def run_trial(config: TrialConfig, plain: Fields, home: Home, numbers: list[int]
             "with a scheduler whose trials copy each other, the sweep's folder must be on storage that all nodes see, "
             f"but {home.path} is not"
         )
+    stop = home.stopping()
+    if stop():
+        return
     with home.trial(name, sweep.tune.seeds) as (folder, keep):
-        run_in(folder, sweep, point, keep, config.get("until"))
+        run_in(folder, sweep, point, keep, config.get("until"), stop)
 
 
 def run_in(
-    folder: TrialFolder, sweep: SweepPlan, point: SweepPoint, keep: Callable[[], None], until: int | None = None
+    folder: TrialFolder,
+    sweep: SweepPlan,
+    point: SweepPoint,
+    keep: Callable[[], None],
+    until: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run what is left of a trial in its folder, or of its way to round `until`, where it may have to wait.
 
-    `keep` is called for whenever something is new in the folder.
+    `keep` is called for whenever something is new in the folder; once `stop` is true after a round, the state is saved.
     """
     limits = Limits.of(sweep.config(point))
     if folder.point == point and folder.done:
@@ -77,7 +85,7 @@ def run_in(
         adopt(sweep, folder, given)
     saved = min((run.saved_round() for run in folder.runs), default=-1)
     with ExitStack() as stack:
-        for records in together(sweep, point, folder, stack):
+        for records in together(sweep, point, folder, stack, stop):
             known = records[0]["round"] <= saved and "status" not in records[0]
             if known and copies:  # its age must not fall
                 continue
@@ -135,11 +143,13 @@ def report_of(sweep: SweepPlan, limits: Limits, records: list[Record]) -> dict[s
     return {"round": min(record["round"] for record in records), "share": share, "score": score}
 
 
-def together(sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: ExitStack) -> Iterator[list[Record]]:
-    """The records of all seeds, side by side; a run that has ended stays at its last."""
+def together(
+    sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: ExitStack, stop: Callable[[], bool]
+) -> Iterator[list[Record]]:
+    """The records of all seeds, side by side, until `stop` is true; a run that has ended stays at its last."""
     configs, shared = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)], SharedBackends()
     made = [
-        records_of(config, folder.run(seed), pool_of(config, seed) if pooled(config) else shared)
+        records_of(config, folder.run(seed), pool_of(config, seed) if pooled(config) else shared, stop)
         for seed, config in enumerate(configs)
     ]
     for each in made:
@@ -150,19 +160,21 @@ def together(sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: Ex
     while True:
         yield lasts
         following = step(runs)
-        if all(record is None for record in following):
+        if stop() or all(record is None for record in following):
             return
         lasts = [last if record is None else record for last, record in zip(lasts, following, strict=True)]
 
 
-def records_of(config: RunConfig, folder: RunFolder, make_backend: MakeBackend) -> Generator[Record]:
+def records_of(
+    config: RunConfig, folder: RunFolder, make_backend: MakeBackend, stop: Callable[[], bool] = lambda: False
+) -> Generator[Record]:
     """The records of a run, from where it was left; nothing of one that has ended is computed again."""
     require_same_run(folder, config)
     known = folder.proven_records()
     if known and "status" in known[-1]:
         yield from known
         return
-    yield from run(config, folder, True, make_backend, patience=PATIENCE)
+    yield from run(config, folder, True, make_backend, stop, patience=PATIENCE)
 
 
 def pooled(config: RunConfig) -> bool:

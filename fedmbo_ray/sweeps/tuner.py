@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,13 @@ from rich.console import Console
 
 from fedmbo_ray.core import errors
 from fedmbo_ray.core.compat import trials_need_no_environment
+from fedmbo_ray.core.interruptions import at_stake, deferred
 from fedmbo_ray.core.process_state import environment_with
 from fedmbo_ray.core.scratch import scratch_folder
 from fedmbo_ray.runs.driver import in_cluster, start_ray
 from fedmbo_ray.runs.ray_session import ray_session
 from fedmbo_ray.sweeps.folder import SweepFolder, numbered
+from fedmbo_ray.sweeps.leaving import Leaving
 from fedmbo_ray.sweeps.progress import WAITING, SweepProgress
 from fedmbo_ray.sweeps.remote_folder import Home, home_of
 from fedmbo_ray.sweeps.rung_by_rung import RungByRung, UnderWay
@@ -40,7 +42,12 @@ if TYPE_CHECKING:
 Trials = list["Trial"]
 Result = dict[str, float]
 
-QUIET = {"TUNE_DISABLE_SIGINT_HANDLER": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
+QUIET = {
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that is to stop as it starts has no result
+}
 AT_ONCE = {"TUNE_MAX_PENDING_TRIALS_PG": "200"}  # as Tune has it itself where it is given all points beforehand
 
 
@@ -51,7 +58,8 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
     total = sweep.tune.samples if known is None else len(known)
     if waiting == {} or (known is None and not remaining(sweep, folder)):
         return
-    with ray_session(), environment_with(QUIET | (AT_ONCE if any(sweep.rungs) else {})):
+    quiet = environment_with(QUIET | (AT_ONCE if any(sweep.rungs) else {}))
+    with at_stake(), folder.stoppable(), ray_session(), quiet:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
         start_ray()
         with (
@@ -59,8 +67,9 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
             closing(home_of(folder)) as home,
             SweepProgress(sweep, folder, total, console) as progress,
             trials_need_no_environment(),
+            deferred() as asked,
         ):
-            tuner(sweep, folder, home, waiting, workspace, progress).fit()
+            tuner(sweep, folder, home, waiting, workspace, progress, asked).fit()
 
 
 @contextmanager
@@ -101,10 +110,13 @@ def tuner(
     waiting: dict[int, SweepPoint] | None,
     workspace: str,
     progress: SweepProgress,
+    asked: Callable[[], bool],
 ) -> tune.Tuner:
+    """It ends early, with a KeyboardInterrupt, once it is `asked` to."""
     section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if any(sweep.rungs) else None
     listed = waiting if by_rung is None else None
     numbers = None if listed is None else list(listed)
+    observer = Observer(sweep, folder, progress, numbers, asked)
     settings = {"plain": sweep.plain(), "home": home, "numbers": numbers}
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, **settings), lambda config: group(sweep, config)),
@@ -123,7 +135,7 @@ def tuner(
             name="tune",
             storage_path=workspace,
             failure_config=tune.FailureConfig(max_failures=section.retries),
-            callbacks=[Observer(sweep, folder, progress, numbers), *([UnderWay(by_rung)] if by_rung else [])],
+            callbacks=[observer, *([UnderWay(by_rung)] if by_rung else []), Leaving(folder, asked)],
             verbose=0,
         ),
     )
@@ -152,9 +164,14 @@ class Observer(Callback):
     """Hears of every trial, notes how it ended, and keeps the progress going."""
 
     def __init__(
-        self, sweep: SweepPlan, folder: SweepFolder, progress: SweepProgress, numbers: list[int] | None
+        self,
+        sweep: SweepPlan,
+        folder: SweepFolder,
+        progress: SweepProgress,
+        numbers: list[int] | None,
+        asked: Callable[[], bool],
     ) -> None:
-        self.sweep, self.folder, self.progress, self.numbers = sweep, folder, progress, numbers
+        self.sweep, self.folder, self.progress, self.numbers, self.asked = sweep, folder, progress, numbers, asked
         self.deadline = time.monotonic() + (sweep.tune.time_budget or float("inf"))
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
@@ -173,7 +190,9 @@ class Observer(Callback):
         self.progress.refresh()
 
     def _end(self, trial: "Trial", status: str, reason: str) -> None:
-        """Unless its runs tell themselves how they ended, it waits at a rung, or the sweep's time is over."""
+        """Unless its runs tell themselves how they ended, it waits at a rung, or the sweep is not to go on."""
+        if self.asked():
+            return
         folder = self.folder.trial(self._name(trial))
         if not folder.point:  # it did not get as far as that
             folder.begin(trial.config["point"])

@@ -5,12 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
 from typing import Protocol, TypeVar
 
 from fedmbo_ray.core.errors import RunFailed
+from fedmbo_ray.core.interruptions import at_stake, for_main_thread
 from fedmbo_ray.tracking.connection import FILE, mlflow_at_hand
 
 T = TypeVar("T")
@@ -64,6 +66,7 @@ class BackgroundTracking:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker, self.over, self.away, self.said = tracker, threading.Event(), False, ""
+        self.prepared, self.told = threading.Event(), ExitStack()
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> "BackgroundTracking":
@@ -72,12 +75,19 @@ class BackgroundTracking:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.over.set()
-        self.thread.join(timeout=PATIENCE)
-        if kind is not None:
-            self._meanwhile(self.tracker.interrupt)
+        with self.told:
+            if kind is not None and not self.prepared.is_set():  # nothing shows in MLflow
+                return
+            self.thread.join(timeout=PATIENCE)
+            if kind is not None:
+                self._meanwhile(self.tracker.interrupt)
 
     def _follow(self) -> None:
+        for_main_thread()
         self._meanwhile(self.tracker.prepare)
+        if not self.over.is_set():
+            self.told.enter_context(at_stake())
+        self.prepared.set()
         while not self.over.wait(SECONDS_BETWEEN_LOOKS):
             self._meanwhile(self.tracker.update)
 
@@ -116,7 +126,8 @@ class BackgroundTracking:
         """Send everything to MLflow; False if the server can't be reached for too long."""
         self.over.set()
         self.thread.join(timeout=PATIENCE)
-        return retried(lambda: self.attempt(self.tracker.conclude))
+        with at_stake():
+            return retried(lambda: self.attempt(self.tracker.conclude))
 
 
 def in_one_line(error: Exception) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from suffering import Check
 
 KINDS: dict[str, Check] = {}
-SLOW = ("ray ", "sweep ", "study ", "MLflow ", "node ")  # kinds of ten seconds and more
+SLOW = ("start ", "ray ", "sweep ", "sweep, ", "study ", "MLflow ", "node ")  # kinds of ten seconds and more
 
 
 def kind(name: str) -> Callable[[Check], Check]:

@@ -17,6 +17,8 @@ from forked import Forked, Forks
 from kinds import KINDS
 from suffering import WORDS, Check, Ended, Suffering, Wrong, flipped, lines
 
+from fedmbo_ray.runs.folder import RunFolder
+
 GRID = ("algorithm.step_size={grid: [0.03, 0.05]}", "algorithm.lower.step_size=0.5", "tune.scheduler=fifo")
 HALVED = ("algorithm.step_size={grid: [0.02, 0.03, 0.05]}", "tune.scheduler={name: halving, grace: 5, reduction: 2}")
 DOUBLED = "select key from metrics group by run_uuid, key having count(*) > count(distinct step)"
@@ -35,6 +37,7 @@ class Asked(NamedTuple):
 
 SWEEP = Asked("tune", (*WORDS, *GRID), "trials/00000/seed_000/records.jsonl", 8)
 HALVING = Asked("tune", (*WORDS, *HALVED), "trials/00002/seed_000/records.jsonl", 5)
+POOLS = SWEEP._replace(words=(*SWEEP.words, "clients.backend=ray", "clients.actors=1", "clients.cpus_per_actor=0.1"))
 STUDY = Asked(
     "study", ("theory", "--scale", "smoke", "--only", "inner"), "inner/trials/00002/seed_000/records.jsonl", 3
 )
@@ -71,6 +74,34 @@ def killed(asked: Asked, number: signal.Signals) -> Check:
         return all_right(continued(s, asked), s, asked)
 
     return check
+
+
+def saved(asked: Asked, number: signal.Signals) -> Check:
+    """Of every trial that was interrupted, the newest checkpoint is of its last whole round; all comes out right."""
+
+    def check(s: Suffering) -> str:
+        process = under_way(s, asked)
+        time.sleep(float(s.rng.uniform(0, 0.5)))
+        process.send_signal(number)
+        code, _, err = process.finish()
+        if code not in (0, 128 + number) or "Traceback" in err:
+            raise Wrong(f"exit code {code}: {err[-1000:]}")
+        if code and f"continue: fedmbo tune --out {s.out} --resume" not in err.splitlines()[-1]:
+            raise Wrong(f"no hint: {err[-500:]}")
+        if unsaved := [run for path in s.out.rglob("seed_*") if (run := unsaved_rounds(path)) is not None]:
+            raise Wrong(f"rounds were lost: {unsaved}; {err[-1000:]}")
+        s.no_process_left()
+        return all_right(continued(s, asked), s, asked)
+
+    return check
+
+
+def unsaved_rounds(path: Path) -> str | None:
+    """Of a run with a record of every round: how its last one is not that of its newest checkpoint."""
+    run = RunFolder(path)
+    last = (run.records() or [{"round": 0}])[-1]
+    newest = max(run.saved_round(), 0)
+    return None if "status" in last or newest == last["round"] else f"{path}: {last['round']}, but saved {newest}"
 
 
 def damaged(asked: Asked, how: str) -> Check:
@@ -239,6 +270,10 @@ def nothing_doubled(folder: Path) -> None:
             raise Wrong(f"MLflow has points twice: {doubled[:5]}")
 
 
+for name, asked in {"sweep": SWEEP, "sweep by halving": HALVING, "sweep of pools": POOLS}.items():
+    rare = asked._replace(words=(*asked.words, "record.every=1", "record.checkpoint_every=100000"), lines=30)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        KINDS[f"{name}, saved at {number.name}"] = saved(rare, number)
 for name, asked in {"sweep": SWEEP, "sweep by halving": HALVING, "study": STUDY}.items():
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         KINDS[f"{name} {number.name}"] = killed(asked, number)

@@ -61,10 +61,16 @@ def test_what_is_killed_goes_on_as_if_nothing_had_happened(start: Start, tmp_pat
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_sweep_to_continue(start: Start, database: str, tmp_path: Path) -> None:
-    process = start(*SMALL, "rounds=1000", "--out", "sweeps/a")
+def test_ctrl_c_saves_the_last_round_of_every_trial(start: Start, database: str, tmp_path: Path) -> None:
+    every = ["record.every=1", "record.checkpoint_every=100000"]
+    process = start(*SMALL, "rounds=100000", *every, "--out", "sweeps/a")
     wait_for(lambda: lines_of(tmp_path / "sweeps/a/trials/00000") >= 2)
     process.send_signal(signal.SIGINT)
     code, _, err = process.finish()
     assert code == 130
     assert err.strip().splitlines()[-1] == "interrupted; continue: python -m fedmbo_ray.tune --out sweeps/a --resume"
+    folder = SweepFolder(tmp_path / "sweeps/a")
+    assert {each.status for each in folder.trials()} == {"running"}
+    runs = [run for each in folder.trials() for run in each.runs if run.records()]
+    assert [max(run.saved_round(), 0) for run in runs] == [run.records()[-1]["round"] for run in runs]
+    assert not folder.stop_file.exists()

@@ -1,5 +1,8 @@
 """Private parts of other packages: these tests fail when one of them moves."""
 
+import inspect
+import signal
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from fedmbo_ray.core.compat import (
     pulled_back,
     ray_may_be_on_loopback,
     ray_reads_authentication,
+    ray_starts_without_handler,
     trials_need_no_environment,
     writes,
 )
@@ -75,6 +79,17 @@ def test_ray_takes_loopback_at_its_word_while_it_is_told_to(monkeypatch: pytest.
     with ray_may_be_on_loopback():
         assert services.resolve_ip_for_localhost("127.0.0.1") == "127.0.0.1"
     assert ray_constants.ENABLE_RAY_CLUSTER
+
+
+def test_ray_leaves_sigterm_as_it_is_while_it_is_told_to() -> None:
+    from ray._private import utils, worker
+
+    before = signal.getsignal(signal.SIGTERM)
+    with ray_starts_without_handler():
+        utils.set_sigterm_handler(lambda number, frame: None)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert utils.set_sigterm_handler.__module__ == utils.__name__
+    assert "ray._private.utils.set_sigterm_handler(" in inspect.getsource(worker.init)
 
 
 def test_trials_get_no_variables_of_their_own() -> None:

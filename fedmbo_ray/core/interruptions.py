@@ -1,0 +1,155 @@
+"""What SIGINT, SIGTERM and SIGHUP do: end the process at once, or what is under way, its state saved."""
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AT_ONCE = 1.0  # seconds after the first signal; further ones before that are the same wish
+SOON = 0.5  # seconds in which an interrupted command ends; if it takes longer, it says so
+AGAIN = 0.01  # seconds after which a wish that was lost is repeated
+SHOW_CURSOR = b"\x1b[?25h"  # which a live table hides
+
+stakes: list[object] = []  # what a process must not leave as it is
+last_steps: list[Callable[[], None]] = []  # to be taken where a process leaves at once
+
+
+@contextmanager
+def at_stake() -> Iterator[None]:
+    """In this context, something is to be saved, stopped or told: a signal must not end the process at once."""
+    stake = object()
+    stakes.append(stake)
+    try:
+        yield
+    finally:
+        stakes.remove(stake)
+
+
+@contextmanager
+def last_step(step: Callable[[], None]) -> Iterator[None]:
+    """In this context, a process that leaves at once takes this step first."""
+    last_steps.append(step)
+    try:
+        yield
+    finally:
+        last_steps.remove(step)
+
+
+def leave(number: int, said: str) -> NoReturn:
+    """End the process now, with the exit code of a signal. Nothing is unwound: imports would not stand it."""
+    for step in last_steps:
+        step()
+    os.write(2, SHOW_CURSOR * os.isatty(2) + f"{said}\n".encode())
+    os._exit(128 + number)
+
+
+class Interruptions:
+    """A signal handler that ends the process, if it may and nothing is at stake; else it raises KeyboardInterrupt once.
+
+    The wish is never lost: where Python can't raise an exception, as in a finalizer, it comes again.
+    """
+
+    def __init__(self, hint: Callable[[], str], may_leave: bool = False) -> None:
+        self.hint, self.may_leave = hint, may_leave
+        self.count, self.first, self.number, self.over = 0, 0.0, int(signal.SIGINT), False
+        self.told_others = sys.unraisablehook
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            self.first, self.number = time.monotonic(), number
+            if self.may_leave and not stakes:
+                leave(number, f"interrupted{self.hint()}")
+            _thread.start_new_thread(self._tell, ())
+            raise KeyboardInterrupt
+        if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
+            os.write(2, f"left at once; the last rounds may be lost{self.hint()}\n".encode())
+            os._exit(128 + number)
+
+    def _tell(self) -> None:
+        for_main_thread()
+        time.sleep(SOON)
+        if not self.over:
+            os.write(2, b"interrupted; saving ...\n")
+
+    def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
+        """As sys.unraisablehook: Python is about to print an exception, and go on."""
+        if self.count and issubclass(lost.exc_type, KeyboardInterrupt):
+            self.count = 0
+            _thread.start_new_thread(self._repeat, ())  # threading's own way may be what a finalizer came between
+        else:
+            self.told_others(lost)
+
+    def _repeat(self) -> None:
+        for_main_thread()
+        time.sleep(AGAIN)
+        os.kill(os.getpid(), self.number)
+
+
+def for_main_thread() -> None:
+    """Called in another thread, so that signals do not come to it, whatever a library in C lets them do."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+
+
+@contextmanager
+def interruptible(handler: Interruptions) -> Iterator[None]:
+    """In this context, SIGINT, SIGTERM and SIGHUP end the work as Ctrl-C does; afterwards the old handlers are back.
+
+    What is under way is saved after the first signal, and further ones are ignored. Only the third, if it comes more
+    than a second after the first, ends the process at once: files are written whole or not at all.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        yield
+        return
+    numbers = [number for number in ENDING_SIGNALS if number == signal.SIGINT or not ignored(number)]
+    hook, sys.unraisablehook = sys.unraisablehook, handler.unraisable
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        handler.over = True
+        sys.unraisablehook = hook
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def ignored(number: int) -> bool:
+    """Whether a signal was ignored when the process began, as `nohup` makes it."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], bool]]:
+    """In this context, KeyboardInterrupt comes only at its end; yields whether it is to come.
+
+    A second wish, a second later, need not wait.
+    """
+    noted: list[float] = []
+    main = threading.current_thread() is threading.main_thread()
+    found = {int(number): signal.getsignal(number) for number in ENDING_SIGNALS} if main else {}
+    before = {number: handler for number, handler in found.items() if callable(handler)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        try:
+            before[number](number, frame)
+        except KeyboardInterrupt:
+            noted.append(time.monotonic())
+            if noted[-1] > noted[0] + AT_ONCE:
+                raise
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if noted:
+        raise KeyboardInterrupt

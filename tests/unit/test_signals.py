@@ -1,0 +1,181 @@
+"""Signals at awkward moments: during imports, in finalizers, while a library handles them its own way, at the end."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from checkout import ROOT
+
+from fedmbo_ray.cli.command import guarded
+from fedmbo_ray.core import interruptions
+from fedmbo_ray.core.interruptions import Interruptions, at_stake, deferred, interruptible
+from fedmbo_ray.core.process_state import handlers_without, held_back
+
+COMMAND = """
+import atexit, sys, threading, time, types
+from fedmbo_ray.core.entry import enter
+from fedmbo_ray.core.interruptions import at_stake, last_step
+
+def main():
+    from fedmbo_ray.cli.command import guarded
+    return guarded(work, lambda: "; continue: this way")
+
+def ready():
+    print("ready", flush=True)
+    time.sleep(60)
+
+command = types.ModuleType("fedmbo_ray.cli.probe")
+command.main = main
+sys.modules[command.__name__] = command
+atexit.register(print, "goodbye")
+"""
+WITHIN_AN_IMPORT = """
+def work():
+    with last_step(lambda: print("last step", flush=True)):
+        try:
+            ready()
+        except KeyboardInterrupt:
+            raise ImportError("cannot load module more than once per process") from None
+enter("probe")
+"""
+AT_STAKE = """
+def work():
+    with at_stake():
+        try:
+            ready()
+        finally:
+            time.sleep(0.7)
+            print("saved")
+enter("probe")
+"""
+A_THREAD_THAT_STAYS = """
+def work():
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    with at_stake():
+        try:
+            exec("ready()")  # Python notes it if the exception leaves a module, and would end by SIGINT itself
+        except KeyboardInterrupt:
+            return 7
+enter("probe")
+"""
+
+
+def signalled(program: str, number: int) -> tuple[int, list[str], list[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND + program], cwd=ROOT, stdout=-1, stderr=-1, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out.splitlines(), err.splitlines()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_while_nothing_is_at_stake_a_command_leaves_at_once(number: int) -> None:
+    code, out, err = signalled(WITHIN_AN_IMPORT, number)
+    assert (code, out, err) == (128 + number, ["last step"], ["interrupted; continue: this way"])
+
+
+def test_what_is_at_stake_is_saved_and_if_it_takes_long_that_is_said_soon() -> None:
+    code, out, err = signalled(AT_STAKE, signal.SIGTERM)
+    assert (code, out) == (143, ["saved", "goodbye"])
+    assert err == ["interrupted; saving ...", "interrupted; continue: this way"]
+
+
+def test_a_command_ends_with_its_own_code_whatever_threads_and_modules_were_interrupted() -> None:
+    assert signalled(A_THREAD_THAT_STAYS, signal.SIGINT) == (7, ["goodbye"], [])
+
+
+class Finalizer:
+    def __init__(self, do: Callable[[], None]) -> None:
+        self.do = do
+
+    def __del__(self) -> None:
+        self.do()
+
+
+def test_a_wish_that_comes_within_a_finalizer_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        Finalizer(lambda: signal.raise_signal(signal.SIGTERM))  # gone at once
+        time.sleep(30)
+        raise AssertionError("the signal was lost")
+
+    assert guarded(work, lambda: "") == 143
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_process_that_is_not_a_command_s_own_is_never_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert interruptions.stakes == []
+    assert guarded(lambda: signal.raise_signal(signal.SIGHUP) or 0, lambda: "") == 129
+
+
+def test_deferred_signals_are_heard_at_the_end_and_once() -> None:
+    done = []
+
+    def work() -> None:
+        with deferred() as asked, at_stake():
+            assert not asked()
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGINT)
+            assert asked()
+            done.append("started")
+        done.append("went on")
+
+    handler = Interruptions(lambda: "")
+    with interruptible(handler), pytest.raises(KeyboardInterrupt):
+        work()
+    assert (done, handler.number, handler.count) == (["started"], signal.SIGHUP, 2)
+
+
+def test_a_notebook_that_asks_again_a_second_later_need_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(interruptions.time, "monotonic", lambda: now[0])
+
+    def work() -> None:
+        with deferred():
+            signal.raise_signal(signal.SIGINT)
+            now[0] = 1.5
+            with suppress(ZeroDivisionError):
+                signal.raise_signal(signal.SIGINT)
+            raise AssertionError("it had to wait")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def in_c(number: int) -> None:
+    """Change what a signal does as a library in C does it: Python does not notice."""
+    import ctypes
+
+    ctypes.CDLL(None).signal(number, ctypes.c_void_p(0))
+
+
+def test_a_handler_that_c_has_taken_away_is_put_back() -> None:
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with handlers_without("ray"):
+            in_c(signal.SIGTERM)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # would end this process
+        with held_back(signal.SIGTERM):
+            in_c(signal.SIGTERM)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            assert heard == [signal.SIGTERM]
+        assert heard == [signal.SIGTERM] * 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_processes_that_start_while_a_signal_is_held_back_receive_it() -> None:
+    with held_back(signal.SIGTERM):
+        pid = os.fork()
+        if not pid:
+            os._exit(int(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
