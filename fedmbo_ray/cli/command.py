@@ -13,8 +13,10 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 from fedmbo_ray.config.shipped import find_config, is_override
-from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed, RunStopped
+from fedmbo_ray.core.last_words import last_words
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
+from fedmbo_ray.core.process_state import own_stderr
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AT_ONCE = 1.0  # seconds after the first signal; further ones before that are the same wish
@@ -55,26 +57,33 @@ def called(module: str) -> str:
     return f"python -m fedmbo_ray {command}" if program == "__main__.py" else f"fedmbo {command}"
 
 
-def complain(error: BaseException, code: int) -> int:
+def complain(error: BaseException, code: int, hint: str = "") -> int:
     """Print an error as one line on stderr; returns the exit code."""
-    print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+    print(f"error: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
     return code
 
 
 def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
-    """Run `work` and return its exit code, also after errors; `hint` says how to continue after an interruption."""
+    """Run `work` and return its exit code, also after errors; `hint` says how to continue an interrupted command."""
+    with own_stderr():
+        return _guarded(work, hint)
+
+
+def _guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
     interruptions = Interruptions(hint)
     try:
-        with interruptible(interruptions):
+        with interruptible(interruptions), last_words(lambda error: complain(error, 1, hint())):
             return work()
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
-    except (FolderInUse, FolderDamaged, RunFailed, OSError) as error:
+    except (RunStopped, OSError) as error:
+        return complain(error, 1, hint())
+    except (FolderInUse, FolderDamaged, RunFailed) as error:
         return complain(error, 1)
     except (MemoryError, RuntimeError, ImportError) as error:
         if not is_shortage(error):
             raise
-        return complain(RunFailed(out_of_memory(error)), 1)
+        return complain(RunStopped(out_of_memory(error)), 1, hint())
     except KeyboardInterrupt:
         print(f"interrupted{hint()}", file=sys.stderr)
         return 128 + interruptions.number
@@ -116,7 +125,7 @@ class Interruptions:
             self.first, self.number = time.monotonic(), number
             raise KeyboardInterrupt
         if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
-            os.write(2, f"left at once; the last rounds may be lost{self.hint()}\n".encode())
+            os.write(sys.stderr.fileno(), f"left at once; the last rounds may be lost{self.hint()}\n".encode())
             os._exit(128 + number)
 
 

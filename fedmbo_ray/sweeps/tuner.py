@@ -14,6 +14,7 @@ from ray import tune
 from ray.tune import Callback
 from rich.console import Console
 
+from fedmbo_ray.backends.ray.health import RayHealth, ray_watched
 from fedmbo_ray.core import errors
 from fedmbo_ray.core.compat import trials_need_no_environment
 from fedmbo_ray.core.process_state import environment_with
@@ -55,12 +56,23 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
         start_ray()
         with (
+            ray_watched() as health,
             workspace_of(sweep, folder) as workspace,
             closing(home_of(folder)) as home,
             SweepProgress(sweep, folder, total, console) as progress,
             trials_need_no_environment(),
         ):
-            tuner(sweep, folder, home, waiting, workspace, progress).fit()
+            try:
+                tuner(sweep, folder, home, waiting, workspace, progress, health).fit()
+            except RayDied as died:
+                raise died.reason from None
+
+
+class RayDied(BaseException):
+    """Passes through Tune, which cleans up after other exceptions, by calls that a dead Ray never answers."""
+
+    def __init__(self, reason: errors.RunStopped) -> None:
+        self.reason = reason
 
 
 @contextmanager
@@ -101,6 +113,7 @@ def tuner(
     waiting: dict[int, SweepPoint] | None,
     workspace: str,
     progress: SweepProgress,
+    health: RayHealth,
 ) -> tune.Tuner:
     section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if any(sweep.rungs) else None
     listed = waiting if by_rung is None else None
@@ -123,7 +136,7 @@ def tuner(
             name="tune",
             storage_path=workspace,
             failure_config=tune.FailureConfig(max_failures=section.retries),
-            callbacks=[Observer(sweep, folder, progress, numbers), *([UnderWay(by_rung)] if by_rung else [])],
+            callbacks=[Observer(sweep, folder, progress, health, numbers), *([UnderWay(by_rung)] if by_rung else [])],
             verbose=0,
         ),
     )
@@ -152,9 +165,15 @@ class Observer(Callback):
     """Hears of every trial, notes how it ended, and keeps the progress going."""
 
     def __init__(
-        self, sweep: SweepPlan, folder: SweepFolder, progress: SweepProgress, numbers: list[int] | None
+        self,
+        sweep: SweepPlan,
+        folder: SweepFolder,
+        progress: SweepProgress,
+        health: RayHealth,
+        numbers: list[int] | None,
     ) -> None:
         self.sweep, self.folder, self.progress, self.numbers = sweep, folder, progress, numbers
+        self.health = health
         self.deadline = time.monotonic() + (sweep.tune.time_budget or float("inf"))
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
@@ -170,6 +189,10 @@ class Observer(Callback):
         self._end(trial, "failed", last_line(trial.error_file))
 
     def on_step_end(self, iteration: int, trials: Trials, **info: object) -> None:
+        try:
+            self.health.require()
+        except errors.RunStopped as error:
+            raise RayDied(error) from None
         self.progress.refresh()
 
     def _end(self, trial: "Trial", status: str, reason: str) -> None:
