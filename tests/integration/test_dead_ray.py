@@ -38,9 +38,8 @@ def test_when_ray_dies_one_line_says_so_and_how_to_go_on(words, victim: str, for
     found.send_signal(signal.SIGKILL)
     code, _, err = process.finish()
     said = [line for line in err.splitlines() if not PROGRESS.match(line)]
-    assert said == [
-        f"error: Ray on this machine has died ({victim}); continue: python -m fedmbo_ray {words[0]} --out {out} --resume"
-    ]
+    hint = f"continue: python -m fedmbo_ray {words[0]} --out {out} --resume"
+    assert said == [f"error: Ray on this machine has died ({victim}); {hint}"]
     assert code == 1
 
 
