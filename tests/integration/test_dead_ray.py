@@ -12,8 +12,13 @@ import pytest
 import ray
 from forked import Forked, Forks
 
+from fedmbo_ray.api.configs import config_of
+from fedmbo_ray.runs.driver import run_on_ray
+from fedmbo_ray.runs.folder import RunFolder
+
 PROGRESS = re.compile(r"round \d|starting Ray and|\d+ trials, |\d+/\d+ trials|trial \d+ finished")
 RUN = ("run", "rounds=100000", "clients.backend=ray", "clients.actors=1", "clients.cpus_per_actor=0.5")
+WORDS = ("rounds=2", "clients.backend=ray", "clients.actors=2", "clients.cpus_per_actor=0.5")
 TUNE = ("tune", "tune_configs/quadratic.yaml", "rounds=100000", "tune.samples=1")
 
 
@@ -49,28 +54,16 @@ class Holder:
         return True
 
 
-def test_a_run_without_room_says_what_it_waits_for_and_goes_on(cluster: str, forks: Forks, tmp_path: Path) -> None:
+def test_a_run_without_room_says_what_it_waits_for_and_goes_on(cluster: str, tmp_path: Path) -> None:
     holder = Holder.options(num_cpus=8).remote()
     assert ray.get(holder.there.remote())
-    environment = {**os.environ, "RAY_ADDRESS": cluster}
-    words = ("rounds=2", "clients.backend=ray", "clients.actors=2", "clients.cpus_per_actor=0.5")
-    process = forks.start("-m", "fedmbo_ray.run", *words, "--out", str(tmp_path / "run"), env=environment)
-    line = "waiting for 2 client actor(s): they ask for 1 CPUs, but 0 are free (others hold the rest)\n"
-    wait_until(lambda: line in process.said()[1], process)
-    ray.kill(holder)
-    code, _, err = process.finish()
-    assert (code, err.count("waiting for")) == (0, 1)
-    assert "finished after 2 rounds" in err
+    said: list[str] = []
 
-
-def test_a_run_that_waits_for_room_can_be_interrupted(cluster: str, forks: Forks, tmp_path: Path) -> None:
-    holder = Holder.options(num_cpus=8).remote()
-    assert ray.get(holder.there.remote())
-    words = ("clients.backend=ray", "clients.actors=1", "--out", str(tmp_path / "run"))
-    process = forks.start("-m", "fedmbo_ray.run", *words, env={**os.environ, "RAY_ADDRESS": cluster})
-    wait_until(lambda: "waiting for 1 client actor(s)" in process.said()[1], process)
-    process.send_signal(signal.SIGINT)
-    try:
-        assert process.finish(30)[0] == 130
-    finally:
+    def say(line: str) -> None:
+        said.append(line)
         ray.kill(holder)
+
+    config = config_of(None, WORDS, {}, None, False)
+    *_, last = run_on_ray(config, RunFolder(tmp_path / "run"), say=say)
+    assert said == ["waiting for 2 client actor(s): they ask for 1 CPUs, but 0 are free (others hold the rest)"]
+    assert last["status"] == "finished"
