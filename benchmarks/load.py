@@ -79,7 +79,7 @@ LOADS = {
             "clients.actors=64",
             "clients.cpus_per_actor=0.015625",
         ),
-        100,
+        300,
     ),
     "trials": Load(("algorithm.step_size.scale={uniform: [0.1, 0.5]}",), 20, 10, trials=500),
     "rounds": Load(SHORT, 20_000, 10),

@@ -35,7 +35,7 @@ def failures_told() -> Iterator[None]:
         raise RunFailed(f"a computation raised {type(error).__name__}{f': {said}' if said else ''}") from error
 
 
-def _room(clients: ClientsConfig) -> AbstractContextManager[None]:
+def _room(clients: ClientsConfig) -> AbstractContextManager[object]:
     from fedmbo_ray.runs.driver import room_on_ray  # Ray takes seconds to import
 
     return room_on_ray(clients)

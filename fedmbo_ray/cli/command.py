@@ -9,9 +9,11 @@ from typing import NoReturn, TextIO
 
 from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.entry import own
-from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed, RunStopped
 from fedmbo_ray.core.interruptions import Interruptions, interruptible
+from fedmbo_ray.core.last_words import last_words
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
+from fedmbo_ray.core.process_state import own_stderr
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,16 +51,16 @@ def called(module: str) -> str:
     return f"python -m fedmbo_ray {command}" if program == "__main__.py" else f"fedmbo {command}"
 
 
-def complain(error: BaseException, code: int) -> int:
+def complain(error: BaseException, code: int, hint: str = "") -> int:
     """Print an error as one line on stderr; returns the exit code."""
-    print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+    print(f"error: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
     return code
 
 
 def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
-    """Run `work` and return its exit code, also after errors; `hint` says how to continue after an interruption."""
+    """Run `work` and return its exit code, also after errors; `hint` says how to continue an interrupted command."""
     interruptions = Interruptions(hint, may_leave=bool(own))
-    with interruptible(interruptions):
+    with own_stderr(), interruptible(interruptions), last_words(lambda error: complain(error, 1, hint())):
         return _answered(work, hint, interruptions)
 
 
@@ -67,12 +69,14 @@ def _answered(work: Callable[[], int], hint: Callable[[], str], interruptions: I
         return work()
     except (ConfigError, DownloadError) as error:
         return complain(error, 2)
-    except (FolderInUse, FolderDamaged, RunFailed, OSError) as error:
+    except (RunStopped, OSError) as error:
+        return complain(error, 1, hint())
+    except (FolderInUse, FolderDamaged, RunFailed) as error:
         return complain(error, 1)
     except (MemoryError, RuntimeError, ImportError) as error:
         if not is_shortage(error):
             raise
-        return complain(RunFailed(out_of_memory(error)), 1)
+        return complain(RunStopped(out_of_memory(error)), 1, hint())
     except KeyboardInterrupt:
         print(f"interrupted{hint()}", file=sys.stderr)
         return 128 + interruptions.number

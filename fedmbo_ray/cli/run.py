@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imported where needed, so that --help is fast
     from fedmbo_ray.config.schema import RunConfig
     from fedmbo_ray.problems.base import Task
     from fedmbo_ray.runs.folder import Record, RunFolder
-    from fedmbo_ray.runs.loop import Tick
+    from fedmbo_ray.runs.progress import RunProgress
 
 MODULE = "fedmbo_ray.run"
 HELP = """
@@ -56,17 +56,17 @@ def prepared_run(args: argparse.Namespace, folder: "RunFolder | None") -> tuple[
 
 
 def records_of(
-    config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool, tick: "Tick", profile: bool
+    config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool, progress: "RunProgress", profile: bool
 ) -> Iterator["Record"]:
     from fedmbo_ray.runs.loop import run
 
     if config.clients.backend == "in_process":
-        records = run(config, folder, resume, tick=tick, task=task)
+        records = run(config, folder, resume, tick=progress.tick, task=task)
         return profiled(records, folder) if profile else records
     print(f"starting Ray and {config.clients.actors} client actors", file=sys.stderr, flush=True)
     from fedmbo_ray.runs.driver import run_on_ray  # Ray takes seconds to import
 
-    return run_on_ray(config, folder, resume, tick, profile)
+    return run_on_ray(config, folder, resume, progress.tick, profile, progress.say)
 
 
 def profiled(records: Iterator["Record"], folder: "RunFolder") -> Iterator["Record"]:
@@ -98,7 +98,7 @@ def follow(config: "RunConfig", task: "Task", folder: "RunFolder", resume: bool,
             return last
         print(f"continuing after round {begin}", file=sys.stderr)
     with RunProgress(limits, begin) as progress:
-        records = records_of(config, task, folder, resume, progress.tick, profile)
+        records = records_of(config, task, folder, resume, progress, profile)
         with closing(records):  # type: ignore[type-var]
             for last in records:
                 progress.show(last)

@@ -63,6 +63,15 @@ def autoscaling() -> Autoscaling | None:
     return state.get_cluster_config()
 
 
+def requests_waiting() -> list[tuple[dict[str, float], int]]:
+    """What is asked of the Ray cluster that this process is connected to, and has no room yet; how often each."""
+    from ray._private.worker import global_worker
+    from ray.autoscaler.v2.sdk import get_cluster_resource_state
+
+    waiting = get_cluster_resource_state(global_worker.gcs_client).pending_resource_requests
+    return [(dict(each.request.resources_bundle), each.count) for each in waiting]
+
+
 @contextmanager
 def ray_may_be_on_loopback() -> Iterator[None]:
     """In this context, `ray.init(_node_ip_address="127.0.0.1")` is taken at its word.
@@ -97,6 +106,19 @@ def ray_starts_no_helpers() -> Iterator[None]:
     finally:
         for name, start in before.items():
             setattr(Node, name, start)
+
+
+@contextmanager
+def ray_prints_nothing() -> Iterator[None]:
+    """In this context, `ray.init` starts no thread that prints what Ray's processes complain of; log files have it."""
+    from ray._private import worker
+
+    before = worker.listen_error_messages
+    worker.listen_error_messages = lambda worker, threads_stopped: None
+    try:
+        yield
+    finally:
+        worker.listen_error_messages = before
 
 
 def _no_start(node: "Node") -> None:

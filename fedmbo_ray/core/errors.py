@@ -74,6 +74,10 @@ class RunFailed(FedmboError):
     """A run can't continue: a kernel raised an exception, or processes keep dying. The message says which."""
 
 
+class RunStopped(RunFailed):
+    """A run was ended from outside: Ray died, or there was no memory. What its folder has can be continued."""
+
+
 class FolderInUse(FedmboError):
     """A run that has not been closed, in this or another process, is using the folder; two runs must not share one."""
 

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from fedmbo_ray.core.process_state import say_now
+
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AT_ONCE = 1.0  # seconds after the first signal; further ones before that are the same wish
 SOON = 0.5  # seconds in which an interrupted command ends; if it takes longer, it says so
 AGAIN = 0.01  # seconds after which a wish that was lost is repeated
-SHOW_CURSOR = b"\x1b[?25h"  # which a live table hides
+SHOW_CURSOR = "\x1b[?25h"  # which a live table hides
 
 stakes: list[object] = []  # what a process must not leave as it is
 last_steps: list[Callable[[], None]] = []  # to be taken where a process leaves at once
@@ -46,7 +48,7 @@ def leave(number: int, said: str) -> NoReturn:
     """End the process now, with the exit code of a signal. Nothing is unwound: imports would not stand it."""
     for step in last_steps:
         step()
-    os.write(2, SHOW_CURSOR * os.isatty(2) + f"{said}\n".encode())
+    say_now(SHOW_CURSOR * sys.stderr.isatty() + said)
     os._exit(128 + number)
 
 
@@ -70,14 +72,14 @@ class Interruptions:
             _thread.start_new_thread(self._tell, ())
             raise KeyboardInterrupt
         if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
-            os.write(2, f"left at once; the last rounds may be lost{self.hint()}\n".encode())
+            say_now(f"left at once; the last rounds may be lost{self.hint()}")
             os._exit(128 + number)
 
     def _tell(self) -> None:
         for_main_thread()
         time.sleep(SOON)
         if not self.over:
-            os.write(2, b"interrupted; saving ...\n")
+            say_now("interrupted; saving ...")
 
     def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
         """As sys.unraisablehook: Python is about to print an exception, and go on."""

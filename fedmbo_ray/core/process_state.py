@@ -1,5 +1,6 @@
 """What a whole process shares, changed for a while and put back: environment, signal handlers, hooks, log levels."""
 
+import io
 import logging
 import os
 import signal
@@ -92,6 +93,59 @@ os.register_at_fork(after_in_child=_receive)
 
 def _belongs(handler: object, package: str) -> bool:
     return (getattr(handler, "__module__", None) or "").partition(".")[0] == package
+
+
+class OwnStderr(io.TextIOWrapper):
+    """A command's stderr, with a file descriptor of its own."""
+
+
+@contextmanager
+def own_stderr() -> Iterator[None]:
+    """Within it, Python writes to a copy of file descriptor 2, which is then free to be silenced."""
+    before = sys.stderr
+    try:
+        copy = os.dup(2) if before.fileno() == 2 else None
+    except (AttributeError, OSError):  # there is none, or it is no file
+        copy = None
+    if copy is None:
+        yield
+        return
+    # Never closed: faulthandler keeps its number.
+    binary = io.BufferedWriter(io.FileIO(copy, "w", closefd=False))
+    sys.stderr = OwnStderr(binary, before.encoding, "backslashreplace", line_buffering=True)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        sys.stderr = before
+
+
+def say_now(line: str) -> None:
+    """A line on stderr, past what is buffered, as a signal handler must say it."""
+    try:
+        number = sys.stderr.fileno()
+    except (AttributeError, OSError):  # there is none, or it is no file
+        number = 2
+    os.write(number, f"{line}\n".encode())
+
+
+@contextmanager
+def libraries_silenced() -> Iterator[None]:
+    """Within it, what compiled libraries write to file descriptor 2 is dropped, if Python's stderr is another one.
+
+    Ray's library has a log file for the same lines.
+    """
+    if not isinstance(sys.stderr, OwnStderr):
+        yield
+        return
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 @contextmanager

@@ -18,12 +18,19 @@ import ray
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
+from fedmbo_ray.backends.ray.health import RayHealth, answer_of, ray_watched
 from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
 from fedmbo_ray.backends.ray.pool import RayActors, require_room
+from fedmbo_ray.backends.ray.waiting import Say, on_stderr
 from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
-from fedmbo_ray.core.compat import ray_may_be_on_loopback, ray_starts_no_helpers, ray_starts_without_handler
+from fedmbo_ray.core.compat import (
+    ray_may_be_on_loopback,
+    ray_prints_nothing,
+    ray_starts_no_helpers,
+    ray_starts_without_handler,
+)
 from fedmbo_ray.core.components import construct
-from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed
+from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed, RunStopped
 from fedmbo_ray.core.interruptions import at_stake, deferred
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
 from fedmbo_ray.core.process_state import handlers_without, held_back
@@ -36,6 +43,7 @@ from fedmbo_ray.runs.profile import Profile
 from fedmbo_ray.runs.ray_session import ray_session
 
 RESTARTS = 5
+TO_SAVE = 10.0  # seconds
 ACTORS_PER_CORE = 64  # of a cluster that is started here
 STARTED: list[str] = []  # the addresses of clusters that were started here, the newest last
 
@@ -48,61 +56,64 @@ class Driver:
         self.folder = RunFolder(Path(out))
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self.resume, self.patience = resume or restarted, PATIENCE if restarted else 0.0
-        self.records: list[Record] = []
+        self.news: list[Record | str] = []  # records, and lines for the user
+        self.begun = False
         self.error: Exception | None = None
         self.done = self.stopping = False
         self.round, self.share, self.profile = 0, 0.0, profile
-        self.news = threading.Condition()
+        self.told = threading.Condition()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         try:
             with sampled(self.profile) as stacks:
-                self._tell(self._records())
+                for record in self._records():
+                    self._tell(record)
             if self.profile:
                 Profile({"driver": stacks, **self.backend.profiles}, self.round).write(self.folder.profile_file)
         except (ConfigError, FolderInUse, FolderDamaged, RunFailed, OSError) as error:
             self.error = error
         except Exception as error:  # it is raised again where somebody listens
-            self.error = RunFailed(out_of_memory(error) if is_shortage(error) else traceback.format_exc())
-        with self.news:
+            shortage = is_shortage(error)
+            self.error = RunStopped(out_of_memory(error)) if shortage else RunFailed(traceback.format_exc())
+        with self.told:
             self.done = True
-            self.news.notify_all()
+            self.told.notify_all()
 
     def _records(self) -> Iterator[Record]:
         how = (self._backend, lambda: self.stopping, self._tick)
         return run(self.config, self.folder, self.resume, *how, patience=self.patience)
 
-    def _tell(self, records: Iterator[Record]) -> None:
-        for record in records:
-            with self.news:
-                self.records.append(record)
-                self.news.notify_all()
+    def _tell(self, news: Record | str) -> None:
+        with self.told:
+            self.news.append(news)
+            self.told.notify_all()
 
     def _backend(self, task: Task) -> RayActors:
-        self.backend = actors(self.config.clients, task, self.profile)
+        self.backend = actors(self.config.clients, task, self.profile, self._tell)
+        self.begun = True
         return self.backend
 
     def _tick(self, round: int, share: float) -> None:
         self.round, self.share = round, share
 
-    def listen(self, since: int) -> tuple[list[Record], tuple[int, float], bool, Exception | None]:
-        """The records from number `since` on, within a second; round and share; whether the run is over; its error."""
-        with self.news:
-            self.news.wait_for(lambda: self.done or len(self.records) > since, timeout=1)
-            return self.records[since:], (self.round, self.share), self.done, self.error
+    def listen(self, since: int) -> tuple[list[Record | str], tuple[int, float], bool, Exception | None]:
+        """The news from number `since` on, within a second; round and share; whether the run is over; its error."""
+        with self.told:
+            self.told.wait_for(lambda: self.done or len(self.news) > since, timeout=1)
+            return self.news[since:], (self.round, self.share), self.done, self.error
 
     def stop(self) -> None:
-        """End after the round that is under way, its state saved; returns when that is done."""
+        """End after the round that is under way, its state saved; returns when that is done, if anything has begun."""
         self.stopping = True
-        with self.news:
-            self.news.wait_for(lambda: self.done)
+        with self.told:
+            self.told.wait_for(lambda: self.done or not self.begun)
 
 
-def actors(clients: ClientsConfig, task: Task, profile: bool = False) -> RayActors:
+def actors(clients: ClientsConfig, task: Task, profile: bool = False, say: Say = on_stderr) -> RayActors:
     """The client actors that a config asks for."""
     each = (clients.cpus_per_actor, clients.gpus_per_actor)
-    return RayActors(task, clients.actors, *each, profile)
+    return RayActors(task, clients.actors, *each, profile, say=say)
 
 
 def run_on_ray(
@@ -111,26 +122,32 @@ def run_on_ray(
     resume: bool = False,
     tick: Tick = lambda round, share: None,
     profile: bool = False,
+    say: Say = on_stderr,
 ) -> Iterator[Record]:
     """`loop.run` in a driver actor; the same records, also when the driver's process dies."""
-    with room_on_ray(config.clients):
+    with room_on_ray(config.clients) as health:
         remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
         driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
         last = -1
         try:
-            for record in _listen(driver, tick):
-                if record["round"] > last or "status" in record:
-                    last = record["round"]
-                    yield record
+            for news in _listen(driver, tick, health):
+                if isinstance(news, str):
+                    say(news)
+                elif news["round"] > last or "status" in news:
+                    last = news["round"]
+                    yield news
         except (GeneratorExit, KeyboardInterrupt):
-            ray.get(driver.stop.remote())
+            answer_of(driver.stop.remote(), health)
+            raise
+        except RunStopped:  # without its head Ray reaches nobody; where only that has died, the driver can still save
+            ray.wait([driver.stop.remote()], timeout=TO_SAVE)
             raise
         finally:
             ray.kill(driver)
 
 
 @contextmanager
-def room_on_ray(clients: ClientsConfig) -> Iterator[None]:
+def room_on_ray(clients: ClientsConfig) -> Iterator[RayHealth]:
     """Ray with room for a run's actors; where it has not been running, it is stopped at the end."""
     cores = clients.actors * clients.cpus_per_actor
     with at_stake(), ray_session():
@@ -139,7 +156,8 @@ def room_on_ray(clients: ClientsConfig) -> Iterator[None]:
         if not ray.is_initialized():  # known before it takes seconds to start
             require_room(clients.actors, clients.cpus_per_actor, clients.gpus_per_actor, nodes_at_hand(cores))
         start_ray(cores)
-        yield
+        with ray_watched() as health:
+            yield health
 
 
 def require_few(clients: ClientsConfig) -> None:
@@ -155,21 +173,24 @@ def require_few(clients: ClientsConfig) -> None:
             )
 
 
-def _listen(driver: Any, tick: Tick) -> Iterator[Record]:
-    """Every record the driver has; after a restart it tells them all again, from the first."""
+def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str]:
+    """All that the driver has to tell; after a restart it tells everything again, from the first."""
     since, done = 0, False
     while not done:
+        health.require()
         try:
-            records, progress, done, error = ray.get(driver.listen.remote(since))
+            news, progress, done, error = answer_of(driver.listen.remote(since), health)
         except ActorUnavailableError:  # on its way back
             since = 0
             time.sleep(0.5)
             continue
         except ActorDiedError as death:
-            raise RunFailed(f"the driver died {RESTARTS + 1} times; the last time: {death}") from None
-        since += len(records)
+            health.look()  # if its node has died, it was not restarted
+            said = " ".join(str(death).split())
+            raise RunStopped(f"the driver died {RESTARTS + 1} times; the last time: {said}") from None
+        since += len(news)
         tick(*progress)
-        yield from records
+        yield from news
         if error is not None:
             raise error
 
@@ -208,6 +229,7 @@ def start_ray(cpus: float = 0.0) -> None:
                 options |= {"address": "local", "num_cpus": own_cores(cpus), **local_options()}
                 stack.enter_context(ray_may_be_on_loopback())
                 stack.enter_context(ray_starts_no_helpers())
+            stack.enter_context(ray_prints_nothing())
             # Ray's part in C would print a dump at SIGTERM until it is over.
             for context in (deferred(), ray_starts_without_handler(), handlers_without("ray"), held_back(SIGTERM)):
                 stack.enter_context(context)

@@ -57,6 +57,10 @@ class RunProgress:
         if self.figures and share < 1 and time.monotonic() - self.updated > 0.2:
             self._update(round, share)
 
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar if there is one."""
+        self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     def _update(self, round: int, share: float, ending: bool = False) -> None:
         now = self.updated = time.monotonic()
         self.first = self.first or (round, share, now)

@@ -6,7 +6,13 @@ from contextlib import ExitStack, contextmanager
 
 from fedmbo_ray.core.compat import ray_reads_authentication
 from fedmbo_ray.core.interruptions import deferred
-from fedmbo_ray.core.process_state import environment_kept, handlers_without, held_back, log_levels_kept
+from fedmbo_ray.core.process_state import (
+    environment_kept,
+    handlers_without,
+    held_back,
+    libraries_silenced,
+    log_levels_kept,
+)
 
 
 @contextmanager
@@ -15,7 +21,12 @@ def ray_session() -> Iterator[None]:
 
     Ray puts variables into the environment, handles SIGTERM and prints errors its own way; Ray Tune handles SIGUSR1.
     """
-    with ExitStack() as last, environment_kept("RAY_", "PYTHONBREAKPOINT"), handlers_without("ray"):
+    with (
+        ExitStack() as last,
+        environment_kept("RAY_", "PYTHONBREAKPOINT"),
+        handlers_without("ray"),
+        libraries_silenced(),
+    ):
         import ray  # takes seconds
 
         was_there = ray.is_initialized()

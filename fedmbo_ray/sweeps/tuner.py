@@ -14,6 +14,7 @@ from ray import tune
 from ray.tune import Callback
 from rich.console import Console
 
+from fedmbo_ray.backends.ray.health import RayHealth, ray_watched
 from fedmbo_ray.core import errors
 from fedmbo_ray.core.compat import trials_need_no_environment
 from fedmbo_ray.core.interruptions import at_stake, deferred
@@ -63,13 +64,24 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
         start_ray()
         with (
+            ray_watched() as health,
             workspace_of(sweep, folder) as workspace,
             closing(home_of(folder)) as home,
             SweepProgress(sweep, folder, total, console) as progress,
             trials_need_no_environment(),
             deferred() as asked,
         ):
-            tuner(sweep, folder, home, waiting, workspace, progress, asked).fit()
+            try:
+                tuner(sweep, folder, home, waiting, workspace, progress, asked, health).fit()
+            except RayDied as died:
+                raise died.reason from None
+
+
+class RayDied(BaseException):
+    """Passes through Tune, which cleans up after other exceptions, by calls that a dead Ray never answers."""
+
+    def __init__(self, reason: errors.RunStopped) -> None:
+        self.reason = reason
 
 
 @contextmanager
@@ -111,12 +123,13 @@ def tuner(
     workspace: str,
     progress: SweepProgress,
     asked: Callable[[], bool],
+    health: RayHealth,
 ) -> tune.Tuner:
     """It ends early, with a KeyboardInterrupt, once it is `asked` to."""
     section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if any(sweep.rungs) else None
     listed = waiting if by_rung is None else None
     numbers = None if listed is None else list(listed)
-    observer = Observer(sweep, folder, progress, numbers, asked)
+    observer = Observer(sweep, folder, progress, numbers, asked, health)
     settings = {"plain": sweep.plain(), "home": home, "numbers": numbers}
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(run_trial, **settings), lambda config: group(sweep, config)),
@@ -170,8 +183,10 @@ class Observer(Callback):
         progress: SweepProgress,
         numbers: list[int] | None,
         asked: Callable[[], bool],
+        health: RayHealth,
     ) -> None:
-        self.sweep, self.folder, self.progress, self.numbers, self.asked = sweep, folder, progress, numbers, asked
+        self.sweep, self.folder, self.progress, self.numbers = sweep, folder, progress, numbers
+        self.asked, self.health = asked, health
         self.deadline = time.monotonic() + (sweep.tune.time_budget or float("inf"))
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
@@ -187,6 +202,10 @@ class Observer(Callback):
         self._end(trial, "failed", last_line(trial.error_file))
 
     def on_step_end(self, iteration: int, trials: Trials, **info: object) -> None:
+        try:
+            self.health.require()
+        except errors.RunStopped as error:
+            raise RayDied(error) from None
         self.progress.refresh()
 
     def _end(self, trial: "Trial", status: str, reason: str) -> None:

@@ -17,6 +17,7 @@ from suffering import (
     carried_on,
     right_or_refused,
     said_how_to_go_on,
+    says_how_to_go_on,
 )
 
 
@@ -31,7 +32,7 @@ def ray_process_killed(pattern: str, number: signal.Signals, expected: tuple[str
             time.sleep(2)
             for victim in victims:
                 victim.send_signal(signal.SIGCONT)
-        found = right_or_refused(Ended(*process.finish()), s.out)
+        found = right_or_refused_with_hint(Ended(*process.finish()), s.out)
         if found not in expected:
             raise Wrong(f"{found}, but {' or '.join(expected)} was expected")
         s.no_process_left()  # without its raylet, a driver is killed while it writes
@@ -39,6 +40,14 @@ def ray_process_killed(pattern: str, number: signal.Signals, expected: tuple[str
         return found
 
     return check
+
+
+def right_or_refused_with_hint(ended: Ended, out: Path) -> str:
+    """Also checks that who is refused is told how to go on."""
+    found = right_or_refused(ended, out)
+    if found == "refused" and not says_how_to_go_on(ended, out):
+        raise Wrong(f"no hint: {ended.err[-500:]}")
+    return found
 
 
 PROCESSES = {
@@ -91,7 +100,7 @@ def shared_memory_full(s: Suffering) -> str:
     taken = os.statvfs(place)
     resize(place, f"{max(1, taken.f_blocks - taken.f_bfree) * taken.f_frsize}")
     try:
-        found = right_or_refused(Ended(*process.finish()), s.out)
+        found = right_or_refused_with_hint(Ended(*process.finish()), s.out)
     finally:
         resize(place, "50%")
     s.nothing_left()

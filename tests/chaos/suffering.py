@@ -22,6 +22,10 @@ from fedmbo_ray.core.scratch import remove_stale
 HERE = Path(__file__).parent
 MARK = "FEDMBO_CHAOS"
 SESSIONS = {"ray", "hosts"}  # folders of Ray's, which keeps its logs, and of hosts, which are gone
+PROGRESS = re.compile(
+    r"(round \d|starting Ray and|continuing after|waiting for |\d+ trials, |\d+/\d+ trials|trial \S+ \w+ in round)"
+)
+FEW = 3  # lines that a command may say besides its progress and its error
 WORDS = ("rounds=40", "record.every=5", "record.checkpoint_every=7", "clients.num_clients=20", "clients.block_size=5")
 RAY = ("clients.backend=ray", "clients.actors=2", "clients.cpus_per_actor=0.5")
 
@@ -37,9 +41,13 @@ class Ended(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether it ended with one line that says why."""
-        errors = [line for line in self.err.splitlines() if line.startswith("error: ")]
-        return self.code in (1, 2) and len(errors) == 1 and "Traceback" not in self.err and len(errors[0]) < 2000
+        """Whether it ended with one line that says why, and hardly any other."""
+        said = [line for line in self.err.splitlines() if not PROGRESS.match(line)]
+        errors = [line for line in said if line.startswith("error: ")]
+        few = len(said) <= len(errors) + FEW
+        return (
+            self.code in (1, 2) and len(errors) == 1 and few and len(errors[0]) < 2000 and "Traceback" not in self.err
+        )
 
 
 class Suffering:
@@ -162,6 +170,11 @@ def right_or_refused(ended: Ended, folder: Path) -> str:
         return "refused"
     right(ended, folder)
     return "right"
+
+
+def says_how_to_go_on(ended: Ended, out: Path) -> bool:
+    """Whether a command says how to continue, if there is something to continue."""
+    return not (out / "config.yaml").exists() or f"; continue: fedmbo run --out {out} --resume" in ended.err
 
 
 def said_how_to_go_on(ended: Ended, number: int, out: Path) -> None:

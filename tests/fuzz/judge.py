@@ -27,7 +27,7 @@ from fedmbo_ray.sweeps.space import corners
 LONGEST_LINE = 2000  # letters of an error
 TO_READ, TO_RUN = 5, 20  # seconds
 ROUNDS = 2
-SMALL = 2e6  # in samples of a round, roughly, times the width of the problem
+SMALL = 1e7  # in samples of a round, roughly, times the width of the problem: a second or two
 FAILURES = ("traceback", "slow to read", "not one line", "not read back")
 
 

@@ -11,8 +11,10 @@ from fedmbo_ray.core.compat import (
     plain_attention,
     pulled_back,
     ray_may_be_on_loopback,
+    ray_prints_nothing,
     ray_reads_authentication,
     ray_starts_without_handler,
+    requests_waiting,
     trials_need_no_environment,
     writes,
 )
@@ -117,3 +119,26 @@ def test_ray_reads_its_token_again_when_it_is_told_to(monkeypatch: pytest.Monkey
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     ray_reads_authentication()
     assert get_authentication_mode() == AuthenticationMode.DISABLED
+
+
+def test_ray_starts_its_printing_thread_by_a_name_that_can_be_replaced() -> None:
+    from ray._private import worker
+
+    before = worker.listen_error_messages
+    assert "listen_error_messages" in worker.connect.__wrapped__.__code__.co_names
+    with ray_prints_nothing():
+        assert worker.listen_error_messages is not before
+    assert worker.listen_error_messages is before
+
+
+def test_ray_knows_what_waits_for_room() -> None:
+    from ray._private.worker import global_worker
+    from ray.autoscaler.v2 import sdk
+    from ray.core.generated.autoscaler_pb2 import ClusterResourceState, ResourceRequest, ResourceRequestByCount
+
+    request = ResourceRequestByCount(request=ResourceRequest(resources_bundle={"CPU": 0.5}), count=2)
+    state = ClusterResourceState(pending_resource_requests=[request])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(global_worker, "gcs_client", None, raising=False)
+        patch.setattr(sdk, "get_cluster_resource_state", lambda client: state)
+        assert requests_waiting() == [({"CPU": 0.5}, 2)]

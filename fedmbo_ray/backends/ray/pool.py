@@ -21,6 +21,7 @@ from fedmbo_ray.backends.ray.messages import LARGE, Arrays
 from fedmbo_ray.backends.ray.placement import Resources, capacity, cluster_nodes, total
 from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, KeptVectors, Reply, unpacked
 from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, SharedArray, SocketLink
+from fedmbo_ray.backends.ray.waiting import Patience, Say, on_stderr
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.sampling import Stacks
 from fedmbo_ray.federation.execution import Block, BlockKernel, Job, Seconds
@@ -37,7 +38,8 @@ ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor
 class RayActors:
     """`actors` client actors of `cpus` and `gpus` each (fractions allowed); with `profile`, they watch themselves.
 
-    Where room has been reserved for them, `places` are its scheduling strategies, one for each actor.
+    Where room has been reserved for them, `places` are its scheduling strategies, one for each actor. `say` is told
+    when they wait for room.
     """
 
     away = Seconds()
@@ -51,6 +53,7 @@ class RayActors:
         profile: bool = False,
         places: list[ActorPlace] | None = None,
         fan_out: int = FAN_OUT,
+        say: Say = on_stderr,
     ) -> None:
         if places is None:
             require_room(actors, cpus, gpus, cluster_nodes())
@@ -60,8 +63,9 @@ class RayActors:
         self.args = (*map(ray.put, (*task[:2], stored_test(task))), profile)  # kept: a replacement needs them, too
         self.replaced = 0
         self.versions = VersionNumbers(most=VERSIONS_KEPT)
+        self.patience = Patience(cpus, gpus, say)
         self.actors = [self._start(place) for place in self.places]
-        nodes = ray.get([actor.node.remote() for actor in self.actors])
+        nodes = self.patience.answers([actor.node.remote() for actor in self.actors])
         here = ray.get_runtime_context().get_node_id()
         near = set(nodes) == {here}
         if near and places is None:  # a replacement must be as near
@@ -127,7 +131,10 @@ class RayActors:
                     except Gone:
                         self._replace(number, busy, waiting, lost)
             listening = {link: number for number, link in self.links.items() if number in busy or not link.connected}
-            for link in next(iter(listening)).wait(list(listening)):
+            heard = next(iter(listening)).wait(list(listening))
+            if not heard:
+                self.patience.look(sum(not link.connected for link in listening))
+            for link in heard:
                 number = listening[link]
                 try:
                     if link.connected:

@@ -11,6 +11,7 @@ import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
 
+from fedmbo_ray.backends.ray.health import BETWEEN
 from fedmbo_ray.backends.ray.messages import Arrays, Connection, short_enough
 from fedmbo_ray.backends.ray.protocol import GONE, KeptVectors, Reply, Request, SentVectors
 from fedmbo_ray.core.scratch import scratch_folder
@@ -64,7 +65,7 @@ class Link(Protocol):
 
     @property
     def wait(self) -> "Callable[..., Iterable[Link]]":
-        """Of links of the same kind, those that have something to say."""
+        """Of links of the same kind, those that have something to say within a second."""
         ...
 
 
@@ -124,7 +125,7 @@ class SocketLink:
         poll = select.poll()
         for file in by_file:
             poll.register(file, select.POLLIN)
-        ready = [by_file[file] for file, _ in poll.poll(5000)]
+        ready = [by_file[file] for file, _ in poll.poll(1000 * BETWEEN)]
         starting = [link for link in links if not link.connected and link not in ready]
         dead, _ = ray.wait([link.serving for link in starting], timeout=0) if starting else ([], [])
         return ready + [link for link in starting if link.serving in dead]
@@ -167,7 +168,7 @@ class CallLink:
     @staticmethod
     def wait(links: "list[CallLink]") -> "list[CallLink]":
         by_reference = {link.pending: link for link in links}
-        ready, _ = ray.wait(list(by_reference), num_returns=1)
+        ready, _ = ray.wait(list(by_reference), num_returns=1, timeout=BETWEEN)
         return [by_reference[reference] for reference in ready]
 
 

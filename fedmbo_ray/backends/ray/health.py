@@ -1,0 +1,112 @@
+"""Whether the Ray that this process uses still lives: without its head, calls wait, and Ray ends the process itself."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+import ray
+from ray import ObjectRef
+
+from fedmbo_ray.core.errors import RunStopped
+from fedmbo_ray.core.last_words import leave
+
+OWN = {"gcs_server", "raylet"}  # the processes without which a Ray that was started here is dead
+BETWEEN, BETWEEN_NODES = 1.0, 10.0  # seconds from one look to the next; the second asks the cluster's head
+AWAY = 35.0  # seconds that a cluster's head may be away; after 60, Ray's library ends this process
+TO_END = 15.0  # seconds that this process has to end by itself when Ray is dead; some calls then never return
+
+
+class RayHealth:
+    """What must live for Ray to work: processes of this one, or else a cluster's head and this machine's node."""
+
+    def __init__(self) -> None:
+        context = ray.get_runtime_context()
+        self.address, self.node = context.gcs_address, context.get_node_id()
+        self.own = [(name, each) for each in psutil.Process().children() if (name := name_of(each)) in OWN]
+        self.seen = self.looked = self.asked = time.monotonic()
+
+    def require(self) -> None:
+        """Look, unless that was done within the last second; raises RunStopped if Ray is dead."""
+        if time.monotonic() > self.looked + BETWEEN:
+            self.look(deep=time.monotonic() > self.asked + BETWEEN_NODES)
+
+    def look(self, deep: bool = True) -> None:
+        """Raise RunStopped if Ray is dead; `deep`: also if a cluster has given this machine up."""
+        now = self.looked = time.monotonic()
+        dead = [name for name, process in self.own if not runs(process)]
+        if dead:
+            raise RunStopped(f"Ray on this machine has died ({' and '.join(dead)})")
+        if self.own:
+            return
+        if answers(self.address):
+            self.seen = now
+        elif now > self.seen + AWAY:
+            raise RunStopped(f"the connection to the Ray cluster at {self.address} was lost: its head does not answer")
+        if deep and self.seen == now:
+            self.asked = now
+            if not self._node_lives():
+                raise RunStopped(f"the connection to the Ray cluster at {self.address} was lost: this node has died")
+
+    def _node_lives(self) -> bool:
+        with suppress(ray.exceptions.RayError):  # the head is busy, or has just died
+            return any(node["NodeID"] == self.node and node["Alive"] for node in ray.nodes())
+        return True
+
+
+@contextmanager
+def ray_watched() -> Iterator[RayHealth]:
+    """Within it, a command ends with its last words if Ray is dead and a call to it does not return."""
+    health, over = RayHealth(), threading.Event()
+    thread = threading.Thread(target=_watch, args=(RayHealth(), over), daemon=True)
+    thread.start()
+    try:
+        yield health
+    finally:
+        over.set()
+        thread.join()
+
+
+def _watch(health: RayHealth, over: threading.Event) -> None:
+    while not over.wait(BETWEEN):
+        try:
+            health.look(deep=False)
+        except RunStopped as error:
+            if not over.wait(TO_END):
+                for _, process in health.own:
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+                leave(error)
+            return
+
+
+def name_of(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.name()
+    return ""
+
+
+def runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at `host:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=BETWEEN).close()
+    except OSError:
+        return False
+    return True
+
+
+def answer_of(call: ObjectRef, health: RayHealth) -> Any:
+    """What a call returns; raises RunStopped if Ray dies before that."""
+    while not ray.wait([call], timeout=BETWEEN)[0]:
+        health.require()
+    return ray.get(call)

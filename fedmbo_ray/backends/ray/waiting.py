@@ -1,0 +1,55 @@
+"""Client actors that wait for cores or GPUs which others hold: Ray waits without a word."""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray import ObjectRef
+
+from fedmbo_ray.backends.ray.health import BETWEEN, RayHealth
+from fedmbo_ray.backends.ray.placement import Resources
+from fedmbo_ray.core.compat import requests_waiting
+
+FIRST, AGAIN = 5.0, 60.0  # seconds until it is said, and from then on
+Say = Callable[[str], None]
+
+
+def on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class Patience:
+    """Waits for client actors; says which of them wait for room, after a few seconds and then rarely."""
+
+    def __init__(self, cpus: float, gpus: float, say: Say) -> None:
+        self.asked: Resources = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
+        self.say, self.health = say, RayHealth()
+        self.next = time.monotonic() + FIRST
+
+    def answers(self, calls: list[ObjectRef]) -> list[Any]:
+        """What calls of actors return that have just been asked for."""
+        while missing := ray.wait(calls, num_returns=len(calls), timeout=BETWEEN)[1]:
+            self.look(len(missing))
+        return ray.get(calls)
+
+    def look(self, missing: int) -> None:
+        """To be called when nobody answers, and `missing` actors are not there; raises RunStopped if Ray is dead.
+
+        Those that have room, and only take long to start, don't wait for any.
+        """
+        self.health.require()
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + AGAIN
+        with suppress(ray.exceptions.RayError):  # the cluster's head is busy; what waits will be said later
+            count = min(missing, sum(count for asked, count in requests_waiting() if asked == self.asked))
+            if count:
+                self.say(self._line(count, ray.available_resources()))
+
+    def _line(self, count: int, free: Resources) -> str:
+        asked = " and ".join(f"{count * amount:g} {name}s" for name, amount in self.asked.items())
+        left = " and ".join(f"{free.get(name, 0.0):g}" for name in self.asked)
+        return f"waiting for {count} client actor(s): they ask for {asked}, but {left} are free (others hold the rest)"

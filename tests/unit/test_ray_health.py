@@ -1,0 +1,116 @@
+"""Whether Ray's death is noticed, and what a command says then."""
+
+import os
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from fedmbo_ray.backends.ray import health
+from fedmbo_ray.backends.ray.health import RayHealth, answers
+from fedmbo_ray.cli.command import guarded
+from fedmbo_ray.core.errors import RunFailed, RunStopped
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def address(listener, monkeypatch) -> str:
+    """Of what passes for a cluster's head; Ray itself does not run."""
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    context = SimpleNamespace(gcs_address=address, get_node_id=lambda: "a")
+    monkeypatch.setattr(health.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(health.ray, "nodes", lambda: [{"NodeID": "a", "Alive": True}])
+    monkeypatch.setattr(health.psutil.Process, "children", lambda self: [])
+    return address
+
+
+def test_a_head_that_is_away_may_come_back_but_not_after_long(listener, address: str, monkeypatch) -> None:
+    found = RayHealth()
+    found.look()
+    assert answers(address)
+    listener.close()
+    assert not answers(address)
+    found.look()
+    found.seen -= health.AWAY
+    with pytest.raises(RunStopped, match=f"the connection to the Ray cluster at {address} was lost: its head"):
+        found.look()
+
+
+def test_a_cluster_that_has_given_this_node_up_is_lost(address: str, monkeypatch) -> None:
+    found = RayHealth()
+    monkeypatch.setattr(health.ray, "nodes", lambda: [{"NodeID": "a", "Alive": False}])
+    with pytest.raises(RunStopped, match="this node has died"):
+        found.look()
+
+
+def test_a_process_of_this_ones_ray_is_dead_before_anybody_waits_for_it(address: str) -> None:
+    found = RayHealth()
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    found.own = [("raylet", psutil.Process(process.pid))]
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(RunStopped, match=r"Ray on this machine has died \(raylet\)"):
+        found.look()
+    process.wait()
+    with pytest.raises(RunStopped):
+        found.look()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RunStopped("Ray"), "error: Ray; continue: x\n"),
+        (OSError("disk"), "error: disk; continue: x\n"),
+        (RunFailed("a kernel"), "error: a kernel\n"),
+    ],
+)
+def test_what_ended_from_outside_can_be_continued(error: Exception, said: str, capsys) -> None:
+    def work() -> int:
+        raise error
+
+    assert guarded(work, lambda: "; continue: x") == 1
+    assert capsys.readouterr().err == said
+
+
+LOUD = """
+import os, sys
+from fedmbo_ray.core.process_state import libraries_silenced, own_stderr
+with own_stderr():
+    print("one", file=sys.stderr)
+    with libraries_silenced():
+        os.write(2, b"chatter\\n")
+        print("two", file=sys.stderr)
+    os.write(2, b"three\\n")
+with libraries_silenced():
+    os.write(2, b"four\\n")
+"""
+
+
+def test_a_commands_own_words_are_kept_while_libraries_are_silent() -> None:
+    done = subprocess.run([sys.executable, "-c", LOUD], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["one", "two", "three", "four"]
+
+
+STUCK = """
+import time
+from fedmbo_ray.cli.command import guarded
+from fedmbo_ray.core.errors import RunStopped
+from fedmbo_ray.core.last_words import leave
+import threading
+def work():
+    threading.Thread(target=leave, args=(RunStopped("Ray is dead"),)).start()
+    time.sleep(60)
+guarded(work, lambda: "; continue: x")
+"""
+
+
+def test_a_command_that_waits_for_ever_has_last_words() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: Ray is dead; continue: x\n")
