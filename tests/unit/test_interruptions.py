@@ -103,7 +103,7 @@ def test_a_trial_s_run_goes_on_in_a_newer_version_and_is_never_cleared_away(tmp_
     folder.describe(fields)
     (folder.path / "mark").touch()
     other = config.model_copy(update={"seed": 1})
-    with pytest.raises(RunFailed, match="must have the config of its trial, but these keys differ: seed; put config.yaml"):
+    with pytest.raises(RunFailed, match=r"the config of its trial, but these keys differ: seed; put config\.yaml back"):
         next(records_of(other, folder, in_process))
     assert folder.saved_round() == 4
     [*_, continued] = records_of(config, folder, in_process)
