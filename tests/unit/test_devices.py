@@ -133,8 +133,9 @@ def test_a_gpu_is_sent_rows_and_little_else_and_answers_in_one_copy() -> None:
     for copies in watched.copies:
         assert len(copies.back) == 1
     assert sum(each == x_bytes for copies in watched.copies[: steps + 1] for each in copies.there) == 1  # x comes once
+    assert len(lower[0].there) == 2 + 2  # x, y, and the rows that each of two blocks draws, for all steps
     for copies in lower[1:]:
-        assert len(copies.there) == 1 + 2  # y, and the rows that each of two blocks draws
+        assert len(copies.there) == 1  # y
     for copies in relays:
         assert sum(copies.there) < 20_000
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedmbo_ray.backends.ray.messages import Connection
+from fedmbo_ray.backends.ray.protocol import Request
 from fedmbo_ray.backends.ray.transport import Gone, SocketLink
 
 
@@ -30,6 +31,14 @@ def test_a_message_may_have_any_number_of_arrays(count: int) -> None:
     there.close()
 
 
+def test_versions_travel_beside_a_request_and_come_back() -> None:
+    """So that a request looks like the one before, whose header is remembered."""
+    request, other = (Request(b"", kinds, (0,), 1, 0) for kinds in ((None, 7, -9, None), (None, 8, -11, None)))
+    plain, versions = request.without_versions()
+    assert plain == other.without_versions()[0]
+    assert plain.with_versions(versions) == request
+
+
 class Sending:
     """A link without an actor, whose connection fails in some way."""
 
@@ -39,8 +48,11 @@ class Sending:
     def kinds(self, versions: list) -> tuple:
         return ()
 
-    def request(self, kinds: tuple) -> str:
-        return ""
+    def request(self, kinds: tuple) -> "Sending":
+        return self
+
+    def without_versions(self) -> tuple["Sending", np.ndarray]:
+        return self, np.zeros(0)
 
     def arrays(self) -> list:
         return []

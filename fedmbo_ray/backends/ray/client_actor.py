@@ -121,10 +121,10 @@ class ClientActor:
         connection = Connection[Request](end)
         while True:
             try:
-                head, arrays = connection.receive()
+                request, (versions, *arrays) = connection.receive()
             except EOFError:
                 return
-            connection.send(*self.computer.compute(head, arrays))
+            connection.send(*self.computer.compute(request.with_versions(versions), arrays))
 
     def lead(self, members: list[Member]) -> None:
         """From now on, share what comes with these actors."""

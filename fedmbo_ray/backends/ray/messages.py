@@ -28,8 +28,10 @@ from fedmbo_ray.federation.reduction import Array
 LARGE = 32_768  # bytes from which an array goes through memory
 MOST_PARTS = 1024  # buffers that one call may send (IOV_MAX)
 LONGEST_PATH = 103  # bytes in the address of a Unix socket; Linux takes four more
+AT_ONCE = 65_536  # bytes that are read before it is known how many there are; most messages are shorter
 _ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
+_DESCRIPTOR = struct.Struct("i")
 Arrays = list[Array]
 Layout = tuple[tuple[np.dtype[np.generic], tuple[int, ...]], ...]  # dtype and shape of each array
 MessageHead = TypeVar("MessageHead")  # what the other side says
@@ -50,8 +52,9 @@ def short_enough(path: str) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _packed(head: Hashable, layout: Layout) -> bytes:
-    """The header of a message."""
-    return pickle.dumps((head, layout), protocol=5)
+    """The header of a message, of a length that lets the arrays begin at an aligned place."""
+    header = pickle.dumps((head, layout), protocol=5)
+    return header + bytes(_room(_SIZES.size + len(header)) - _SIZES.size - len(header))
 
 
 @lru_cache(maxsize=256)
@@ -132,35 +135,46 @@ class Connection(Generic[MessageHead]):
 
     def receive(self) -> tuple[MessageHead, Arrays]:
         """Raises EOFError when the other side is gone. The arrays are the receiver's own."""
-        header_size, size = _SIZES.unpack(self._first(_SIZES.size))
-        head, layout = _unpacked(bytes(self._read(header_size)))
-        inline, arrays, starts = self._read(size), [], [0, 0]
+        data, got = self._first()
+        header_size, size = _SIZES.unpack_from(data)
+        start = _SIZES.size + header_size
+        if len(data) < start + size:
+            more = np.empty(start + size, np.uint8).data  # unlike bytes, not filled with zeros first
+            more[:got] = data[:got]
+            data = more
+        self._read(data[got : start + size])
+        head, layout = _unpacked(bytes(data[_SIZES.size : start]))
+        arrays, starts = [], [start, 0]
         for dtype, shape, count in layout:
             nbytes = dtype.itemsize * count
             large = nbytes >= LARGE
-            source = self.into.bytes if large and self.into is not None else inline
+            source = self.into.bytes if large and self.into is not None else data
             each = np.frombuffer(source, dtype, count, starts[large]).reshape(shape)
             arrays.append(each.copy() if large else each)
             starts[large] += _room(nbytes) if large else nbytes
         return head, arrays
 
-    def _first(self, size: int) -> bytes:
-        """The first bytes of a message; new memory comes with them."""
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self.end, size, 1)
-        except ConnectionError:
-            data, descriptors = b"", []
-        if not data:
-            raise EOFError("the other side of the connection is gone")
-        for descriptor in descriptors:
-            if self.into is not None:
-                self.into.close()
-            self.into = SharedMemory(descriptor)
-        return data + bytes(self._read(size - len(data)))
+    def _first(self) -> tuple[memoryview, int]:
+        """A message, or what there is of it, and how many bytes that is; new memory comes with it."""
+        data, got = np.empty(AT_ONCE, np.uint8).data, 0
+        while got < _SIZES.size:
+            try:
+                more, rights, _, _ = self.end.recvmsg_into([data[got:]], socket.CMSG_SPACE(_DESCRIPTOR.size))
+            except ConnectionError:
+                more, rights = 0, []
+            if more == 0:
+                raise EOFError("the other side of the connection is gone")
+            got += more
+            for _, _, descriptor in rights:
+                if self.into is not None:
+                    self.into.close()
+                self.into = SharedMemory(*_DESCRIPTOR.unpack(descriptor))
+        return data, got
 
-    def _read(self, size: int) -> memoryview:
-        data, got = np.empty(size, np.uint8).data, 0  # unlike bytes, not filled with zeros first
-        while got < size:
+    def _read(self, data: memoryview) -> None:
+        """What is missing of a message."""
+        got = 0
+        while got < len(data):
             try:
                 more = self.end.recv_into(data[got:])
             except ConnectionError:
@@ -168,7 +182,6 @@ class Connection(Generic[MessageHead]):
             if more == 0:
                 raise EOFError("the other side of the connection is gone")
             got += more
-        return data
 
     def close(self) -> None:
         self.end.close()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
 from ray.exceptions import ObjectLostError, RayActorError
 
 from fedmbo_ray.backends.ray.messages import Arrays
@@ -28,6 +29,15 @@ class Request(NamedTuple):
     numbers: tuple[int, ...]  # of the blocks
     total: int  # blocks of the job
     rows: int  # how many arrays of rows each block has
+
+    def without_versions(self) -> tuple["Request", Array]:
+        """The same request, whose kinds say only what is new; its versions, which differ from one to the next."""
+        kinds = [kind and (1 if kind > 0 else -1) for kind in self.kinds]
+        return self._replace(kinds=tuple(kinds)), np.array([abs(kind) for kind in self.kinds if kind], np.int64)
+
+    def with_versions(self, versions: Array) -> "Request":
+        known = iter(versions.tolist())
+        return self._replace(kinds=tuple([kind and kind * next(known) for kind in self.kinds]))
 
     def new_versions(self) -> list[int]:
         return [-kind for kind in self.kinds if kind is not None and kind < 0]

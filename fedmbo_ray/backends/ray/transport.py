@@ -103,8 +103,9 @@ class SocketLink:
         assert self.connection is not None
         kinds = self.sent.kinds([version for _, version in shared])
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
+        request, versions = assignment.request(kinds).without_versions()  # like others before: see `messages`
         with gone_if(ConnectionError):  # other errors are this side's own, and would come again
-            self.connection.send(assignment.request(kinds), fresh + assignment.arrays())
+            self.connection.send(request, [versions, *fresh, *assignment.arrays()])
 
     def receive(self) -> tuple[Reply, Arrays]:
         assert self.connection is not None
