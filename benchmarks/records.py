@@ -30,12 +30,14 @@ class Records:
 
     def __init__(self, config: RunConfig, task: Task, backend: Backend) -> None:
         self.evaluation = Evaluation(config, task, backend)
-        self.x, self.y = task.problem.init(stream(config.seed, "init"))
+        x, y = task.problem.init(stream(config.seed, "init"))
+        self.state = config.algorithm.init(x, y, task.data.num_clients)
         self.made, self.last = 0, dict[str, float]()
 
     def run(self, rounds: int) -> None:
         for _ in range(rounds):
-            self.last = self.evaluation.figures({"x": self.x.clone(), "y": self.y.clone()}, 0)
+            new = {name: self.state[name].clone() for name in ("x", "y")}
+            self.last = self.evaluation.figures(self.state | new, 0)
         self.made += rounds
 
     def figures(self) -> dict[str, float]:
