@@ -130,9 +130,14 @@ class ArrayClients:
         large = isinstance(self.inputs, InFile) or self.inputs.size * dtype.itemsize > READY_BYTES
         if self.ready or self.scaling is None or large:
             return replace(self, dtype=dtype)
-        return replace(
-            self, dtype=dtype, inputs=self.standardized(torch.tensor(self.inputs), dtype).numpy(), ready=True
-        )
+        return replace(self, dtype=dtype, inputs=self._ready(dtype), ready=True)
+
+    def _ready(self, dtype: torch.dtype) -> Inputs:
+        """Standardized, in memory of numpy's: Linux gives it large pages, in which rows are found faster."""
+        ready = np.empty(self.inputs.shape, torch.empty(0, dtype=dtype).numpy().dtype)
+        for start, part in chunks(self.inputs):
+            ready[start : start + len(part)] = self.standardized(torch.tensor(part), dtype).numpy()
+        return ready
 
     def on(self, device: torch.device, room: float) -> Self:
         """The same clients with their samples on a device, if these take at most `room` bytes."""
