@@ -50,7 +50,7 @@ def drawn_together(draw: Draws, slots: int, width: int) -> int:
 
 
 def samples_asked(draw: Draws) -> int:
-    """How many samples a slot draws. For a draw of all samples of a client, which may be many, it returns too many."""
+    """How many samples a slot draws; all samples of a client, whose number differs, count as `MOST_SAMPLES`."""
     return sum([each.size * each.height if each.size else MOST_SAMPLES for each in _draws_of(draw)])
 
 
