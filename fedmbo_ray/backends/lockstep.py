@@ -39,7 +39,7 @@ class PendingJob(NamedTuple):
 
 
 class Lockstep:
-    """The backend of one run; those with equal tasks have the same one."""
+    """The backend of one run. Runs with equal tasks have the same `task` object."""
 
     description = "in_process"
 
@@ -51,7 +51,7 @@ class Lockstep:
         if hub is None or not joinable(self.task.problem, job):
             results = (run_block(self.task, job, block, CPU, self.prepared) for block in blocks)
             return job.whole(results, len(blocks))
-        if job.at is not None:  # the communications of other runs are not the same
+        if job.at is not None:  # the foreseen communications of other runs are different ones
             blocks, job = [now(job, block)[1] for block in blocks], job._replace(at=None)
         left = Seconds.now()
         part, own = hub.switch(PendingJob(self, job, blocks))
@@ -72,7 +72,7 @@ class Lockstep:
 
 
 class SharedBackends:
-    """Makes backends; those of equal tasks share one."""
+    """Makes backends; those with equal tasks share one task object."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []

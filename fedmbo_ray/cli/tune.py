@@ -70,7 +70,7 @@ def dry_run(args: argparse.Namespace) -> None:
     print(f"{count} trials of {runs}{sweep.length} each, at most" + (f"; {ended} have ended already" if ended else ""))
     if any(sweep.rungs) and (rounds := rounds_in_all(sweep, count)) is not None:
         found = ", ".join(f"{trials} to round {until}" for until, trials in stages(sweep, count))
-        print(f"trials that run on, at most: {found}; {rounds * tune.seeds} rounds in all")
+        print(f"trials that go on, at most: {found}; {rounds * tune.seeds} rounds in all")
     print(f"a trial asks for {asked(sweep.bundles(config))}")
     with ray_session():
         have = nodes()

@@ -64,7 +64,7 @@ def autoscaling() -> Autoscaling | None:
 
 
 def requests_waiting() -> list[tuple[dict[str, float], int]]:
-    """What is asked of the Ray cluster that this process is connected to, and has no room yet; how often each."""
+    """The requests for resources that have no room yet in the Ray cluster of this process, and the count of each."""
     from ray._private.worker import global_worker
     from ray.autoscaler.v2.sdk import get_cluster_resource_state
 
@@ -92,8 +92,9 @@ def ray_may_be_on_loopback() -> Iterator[None]:
 def ray_starts_no_helpers() -> Iterator[None]:
     """In this context, `ray.init` starts no autoscaler, no reader of logs and no server for a dashboard that is off.
 
-    A Ray on one machine needs none of them. It would wait for the server, which does not even listen: whoever listens
-    at its port would be sent what happens in Ray, with the token. So Ray's agents are told a port that nobody can have.
+    A Ray on one machine needs none of them. It would wait for the server, although the server does not listen when the
+    dashboard is off. Another program that listens at its port would receive Ray's events, with the token. So Ray's
+    agents get port 0, at which nobody can listen.
     """
     from ray._private.node import Node
 
@@ -110,7 +111,7 @@ def ray_starts_no_helpers() -> Iterator[None]:
 
 @contextmanager
 def ray_prints_nothing() -> Iterator[None]:
-    """In this context, `ray.init` starts no thread that prints what Ray's processes complain of; log files have it."""
+    """In this context, `ray.init` starts no thread that prints the errors of Ray's processes; log files have them."""
     from ray._private import worker
 
     before = worker.listen_error_messages
@@ -134,7 +135,7 @@ def _no_dashboard(node: "Node", **options: object) -> None:
 
 @contextmanager
 def ray_starts_without_handler() -> Iterator[None]:
-    """In this context, `ray.init` does not make SIGTERM an exit that nobody hears of."""
+    """In this context, `ray.init` does not install its SIGTERM handler, which ends the process without a message."""
     from ray._private import utils
 
     before = utils.set_sigterm_handler
@@ -151,10 +152,10 @@ def _no_handler(handler: object) -> None:
 
 @contextmanager
 def trials_need_no_environment() -> Iterator[None]:
-    """In this context, Ray Tune's trials get no variables of their own, so that processes which wait can run them.
+    """In this context, Ray Tune sets no environment variables for trials, so that idle processes can run them.
 
-    Otherwise Tune sets one for PyTorch Lightning, and Ray starts new processes for it, while those that it has started
-    at first go unused.
+    Otherwise Tune sets one for PyTorch Lightning; Ray then starts new processes for the trials, and does not use those
+    that it started first.
     """
     from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
 

@@ -1,4 +1,4 @@
-"""Where a process that runs a command begins and ends: before the first import, signals are taken care of."""
+"""Where a process that runs a command begins and ends: signals are handled before the first import."""
 
 import atexit
 import os
@@ -9,15 +9,15 @@ from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
-own: list[str] = []  # the command that this process was started for, if it was: it may end it
+own: list[str] = []  # the command that this process was started for, if any: this command may end the process
 
 
 def enter(command: str = "main") -> NoReturn:
     """Run a command of `fedmbo_ray.cli`, and end the process with its exit code.
 
-    Before its work and after it, a signal ends the process without a word; during the work, the command handles it.
+    Before the command's work and after it, a signal ends the process silently; during the work, the command handles it.
     """
-    # One thread is used, and each takes 32 MB; where there is no room for them, OpenBLAS asks again for ever.
+    # One thread is enough, and each takes 32 MB; if there is no memory for them, OpenBLAS tries again for ever.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     handle(lambda number, frame: os._exit(128 + number))
     own.append(command)
@@ -33,20 +33,20 @@ def enter(command: str = "main") -> NoReturn:
 
 def handle(handler: Callable[[int, FrameType | None], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, handler)
 
 
 def end(code: int) -> NoReturn:
-    """End the process, its output written and exit functions called.
+    """End the process after its output is written and exit functions are called.
 
-    Python's own way down aborts where a thread is still importing something, and can be interrupted.
+    Python's own shutdown aborts if a thread is still importing something, and can be interrupted.
     """
     handle(lambda number, frame: os._exit(code))
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, AttributeError):  # nobody reads it, or there is none
-            code = code or 120  # as Python has it
+        except (OSError, AttributeError):  # nobody reads it, or the stream does not exist
+            code = code or 120  # the code that Python uses
     os._exit(code)

@@ -34,7 +34,7 @@ def at(field: str | None) -> Iterator[None]:
 
 
 def choices(wrong: str, known: list[str]) -> str:
-    """The known words as text, after the nearest one if there is one: "did you mean …? known: …"."""
+    """The known words as text, with the nearest one first if there is one: "did you mean …? known: …"."""
     return f"{nearest(wrong, known)}known: {', '.join(known)}"
 
 
@@ -75,7 +75,7 @@ class RunFailed(FedmboError):
 
 
 class RunStopped(RunFailed):
-    """A run was ended from outside: Ray died, or there was no memory. What its folder has can be continued."""
+    """A run was ended from outside: Ray died, or there was no memory. The run in its folder can be continued."""
 
 
 class FolderInUse(FedmboError):

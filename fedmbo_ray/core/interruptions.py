@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP do: end the process at once, or what is under way, its state saved."""
+"""What SIGINT, SIGTERM and SIGHUP do: they end the process at once, or after its state has been saved."""
 
 import _thread
 import os
@@ -14,18 +14,18 @@ from typing import NoReturn
 from fedmbo_ray.core.process_state import say_now
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AT_ONCE = 1.0  # seconds after the first signal; further ones before that are the same wish
-SOON = 0.5  # seconds in which an interrupted command ends; if it takes longer, it says so
-AGAIN = 0.01  # seconds after which a wish that was lost is repeated
-SHOW_CURSOR = "\x1b[?25h"  # which a live table hides
+AT_ONCE = 1.0  # seconds after the first signal; earlier signals count as the same request
+SOON = 0.5  # seconds; an interrupted command that needs longer to end says so
+AGAIN = 0.01  # seconds after which a lost signal is repeated
+SHOW_CURSOR = "\x1b[?25h"  # a live table hides it
 
-stakes: list[object] = []  # what a process must not leave as it is
-last_steps: list[Callable[[], None]] = []  # to be taken where a process leaves at once
+stakes: list[object] = []  # one for each `at_stake` that is open
+last_steps: list[Callable[[], None]] = []  # what to do before the process ends at once
 
 
 @contextmanager
 def at_stake() -> Iterator[None]:
-    """In this context, something is to be saved, stopped or told: a signal must not end the process at once."""
+    """In this context, something must be saved, stopped or reported: no signal may end the process at once."""
     stake = object()
     stakes.append(stake)
     try:
@@ -36,7 +36,7 @@ def at_stake() -> Iterator[None]:
 
 @contextmanager
 def last_step(step: Callable[[], None]) -> Iterator[None]:
-    """In this context, a process that leaves at once takes this step first."""
+    """In this context, `step` is called before a signal ends the process at once."""
     last_steps.append(step)
     try:
         yield
@@ -45,7 +45,7 @@ def last_step(step: Callable[[], None]) -> Iterator[None]:
 
 
 def leave(number: int, said: str) -> NoReturn:
-    """End the process now, with the exit code of a signal. Nothing is unwound: imports would not stand it."""
+    """End the process now, with the exit code of a signal. The stack is not unwound, which would break imports."""
     for step in last_steps:
         step()
     say_now(SHOW_CURSOR * sys.stderr.isatty() + said)
@@ -55,7 +55,7 @@ def leave(number: int, said: str) -> NoReturn:
 class Interruptions:
     """A signal handler that ends the process, if it may and nothing is at stake; else it raises KeyboardInterrupt once.
 
-    The wish is never lost: where Python can't raise an exception, as in a finalizer, it comes again.
+    A signal is never lost: if Python can't raise an exception, as in a finalizer, the signal is sent again.
     """
 
     def __init__(self, hint: Callable[[], str], may_leave: bool = False) -> None:
@@ -72,7 +72,7 @@ class Interruptions:
             _thread.start_new_thread(self._tell, ())
             raise KeyboardInterrupt
         if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
-            say_now(f"left at once; the last rounds may be lost{self.hint()}")
+            say_now(f"ended at once; the last rounds may be lost{self.hint()}")
             os._exit(128 + number)
 
     def _tell(self) -> None:
@@ -82,10 +82,10 @@ class Interruptions:
             say_now("interrupted; saving ...")
 
     def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
-        """As sys.unraisablehook: Python is about to print an exception, and go on."""
+        """As sys.unraisablehook: Python is about to print an exception and continue."""
         if self.count and issubclass(lost.exc_type, KeyboardInterrupt):
             self.count = 0
-            _thread.start_new_thread(self._repeat, ())  # threading's own way may be what a finalizer came between
+            _thread.start_new_thread(self._repeat, ())  # `threading` may be what the finalizer interrupted
         else:
             self.told_others(lost)
 
@@ -96,7 +96,7 @@ class Interruptions:
 
 
 def for_main_thread() -> None:
-    """Called in another thread, so that signals do not come to it, whatever a library in C lets them do."""
+    """To be called in other threads: they then receive no signals, even if a C library changes signal handling."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
 
 
@@ -123,15 +123,15 @@ def interruptible(handler: Interruptions) -> Iterator[None]:
 
 
 def ignored(number: int) -> bool:
-    """Whether a signal was ignored when the process began, as `nohup` makes it."""
+    """Whether a signal is ignored, as with `nohup`."""
     return signal.getsignal(number) is signal.SIG_IGN
 
 
 @contextmanager
 def deferred() -> Iterator[Callable[[], bool]]:
-    """In this context, KeyboardInterrupt comes only at its end; yields whether it is to come.
+    """In this context, KeyboardInterrupt is raised only at the end; yields a function that says whether it will be.
 
-    A second wish, a second later, need not wait.
+    A second interruption, more than a second after the first, is raised at once.
     """
     noted: list[float] = []
     main = threading.current_thread() is threading.main_thread()

@@ -28,7 +28,7 @@ SHIPPED = Path(__file__).parent.parent / "tune_configs"  # sweeps and studies th
 
 @at_stake()
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Replace `path` by `data`, durably; a reader, or a crash, sees the old content or the new, nothing between."""
+    """Replace `path` by `data`, durably: a reader sees the old content or the new, also after a crash."""
     temporary = path.with_name(f".{path.name}.new")
     try:
         with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -73,7 +73,7 @@ def own_folder(path: Path) -> None:
 
 @contextmanager
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """A folder held by one process alone; the claim goes when the process does. Waits up to `patience` seconds."""
+    """Hold a folder for this process alone, until the process ends at the latest. Waits up to `patience` seconds."""
     own_folder(folder)
     deadline = time.monotonic() + patience
     with (folder / ".lock").open("w") as file:
@@ -94,7 +94,7 @@ def _locked(file: IO[str]) -> bool:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process is within this for the folder, which gets no file for it."""
+    """In this context, no other process is in it for the same folder. The lock needs no file."""
     directory = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
@@ -181,7 +181,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def new_identity(file: Path, begun: bool = False) -> str:
-    """The identity of a folder, made unless it has one; if something was `begun` in it, a new one is told."""
+    """The identity of a folder, made if it has none. If something was `begun` in it, a line says that it is new."""
     if not file.exists():
         if begun:
             print(f"{file} is gone, so a new one is made: MLflow will show this a second time", file=sys.stderr)

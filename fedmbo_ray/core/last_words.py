@@ -1,4 +1,4 @@
-"""What a command says before it ends at once, because its main thread waits for something that will never come."""
+"""What a command says before it ends at once, because its main thread waits for a call that will never return."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ _WORDS: list[Words] = []
 
 @contextmanager
 def last_words(words: Words) -> Iterator[None]:
-    """Within it, `leave` may end this process."""
+    """In this context, `leave` may end this process."""
     _WORDS.append(words)
     try:
         yield
@@ -19,6 +19,6 @@ def last_words(words: Words) -> Iterator[None]:
 
 
 def leave(error: BaseException) -> None:
-    """End the process if it is a command's; others are not ours to end."""
+    """End the process if it runs a command; other programs decide themselves when to end."""
     if _WORDS:
         os._exit(_WORDS[-1](error))

@@ -12,7 +12,7 @@ ALLOCATION = (
     "out of memory",
     "calculation overflowed",
     "multiplication overflow",
-    "failed to map segment",  # of a library, while it is imported
+    "failed to map segment",  # when a library is imported
     "annot allocate memory",
 )
 
@@ -36,7 +36,7 @@ def in_words(size: float) -> str:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error says that memory was not to be had: Python's and numpy's own, torch's, or an import's."""
+    """Whether an error says that there was not enough memory: from Python, numpy, torch or an import."""
     said = str(error)
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | ImportError) and any(word in said for word in ALLOCATION)

@@ -13,7 +13,7 @@ from types import FrameType
 Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
-masks: list[set[int | signal.Signals]] = []  # which signals were blocked where one is held back now
+masks: list[set[int | signal.Signals]] = []  # the signals that were blocked before each `held_back` that is open
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def handlers_without(package: str) -> Iterator[None]:
 
 
 def put_in_place(handlers: Mapping[int, Handler]) -> None:
-    """Let signals be handled like this, also where a library in C has changed it and Python has not noticed."""
-    if threading.current_thread() is threading.main_thread():  # no other may
+    """Install these signal handlers, even if a C library has replaced them without Python noticing."""
+    if threading.current_thread() is threading.main_thread():  # only the main thread may
         for number, handler in handlers.items():
             if handler is not None:
                 signal.signal(number, handler)
@@ -68,9 +68,9 @@ def put_in_place(handlers: Mapping[int, Handler]) -> None:
 
 @contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """In this context, a signal waits; at its end the handler is put in place that Python knows.
+    """In this context, a signal waits; at the end, the handler that Python knows is installed again.
 
-    Threads that start in it never receive the signal; processes do.
+    Threads that are started in it never receive the signal; processes do.
     """
     handler, before = signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     masks.append(before)
@@ -83,7 +83,7 @@ def held_back(number: int) -> Iterator[None]:
 
 
 def _receive() -> None:
-    """What a new process does that forks."""
+    """Called in a forked process: it receives signals that are held back here."""
     if masks:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks[0])
 
@@ -101,7 +101,7 @@ class OwnStderr(io.TextIOWrapper):
 
 @contextmanager
 def own_stderr() -> Iterator[None]:
-    """Within it, Python writes to a copy of file descriptor 2, which is then free to be silenced."""
+    """In this context, Python writes to a copy of file descriptor 2, so that descriptor 2 itself can be silenced."""
     before = sys.stderr
     try:
         copy = os.dup(2) if before.fileno() == 2 else None
@@ -121,7 +121,7 @@ def own_stderr() -> Iterator[None]:
 
 
 def say_now(line: str) -> None:
-    """A line on stderr, past what is buffered, as a signal handler must say it."""
+    """Write a line to stderr without buffering, as a signal handler must."""
     try:
         number = sys.stderr.fileno()
     except (AttributeError, OSError):  # there is none, or it is no file
@@ -131,9 +131,9 @@ def say_now(line: str) -> None:
 
 @contextmanager
 def libraries_silenced() -> Iterator[None]:
-    """Within it, what compiled libraries write to file descriptor 2 is dropped, if Python's stderr is another one.
+    """In this context, what compiled libraries write to descriptor 2 is dropped, if Python's stderr is another one.
 
-    Ray's library has a log file for the same lines.
+    Ray's library writes the same lines to its log file.
     """
     if not isinstance(sys.stderr, OwnStderr):
         yield

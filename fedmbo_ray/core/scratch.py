@@ -10,7 +10,7 @@ MADE = re.compile(r"fedmbo-(?P<space>\d+)-(?P<process>\d+)-")
 
 
 def scratch_folder() -> Path:
-    """A new folder for this process; those that processes of this user, now dead, have left are removed first."""
+    """A new folder for this process; folders that dead processes of this user have left are removed first."""
     place = Path(tempfile.gettempdir())
     remove_stale(place)
     return Path(tempfile.mkdtemp(prefix=f"fedmbo-{process_space()}-{os.getpid()}-", dir=place))

@@ -58,7 +58,7 @@ def newest_timed(parent: Path, name: str, has: str) -> Path | None:
 
 @contextmanager
 def gone_if_empty(folder: Path) -> Iterator[None]:
-    """If an error or a signal comes before anything is in a folder named by the time, it is removed."""
+    """In this context, an error or a signal removes the folder if it is empty and its name is a time."""
 
     def remove() -> None:
         if TIMED.search(folder.name):

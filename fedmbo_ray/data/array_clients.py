@@ -84,7 +84,7 @@ class ArrayClients:
         shares: what each client's losses are multiplied by, with mean 1; None if all count alike.
         dtype: of inputs, numbers to predict and weights.
         ready: whether `inputs` are standardized already.
-        placed: inputs and targets on an accelerator, where draws are then gathered (see `on`).
+        placed: inputs and targets on an accelerator; draws are then gathered there (see `on`).
     """
 
     inputs: Inputs
@@ -157,7 +157,7 @@ class ArrayClients:
         chosen = rows.order[start + indices(seeds, draw.size * draw.height, size)]
         if draw.count is None:
             return self.take(chosen, self.alike(chosen.shape, clients, device), device)
-        # A kernel uses the first batch of all slots, then the second, …: store them in this order.
+        # A kernel uses the first batch of all slots, then the second, and so on: store them in this order.
         chosen = chosen.reshape(len(clients), draw.height, draw.size).swapaxes(0, 1)
         batch = self.take(chosen, self.alike(chosen.shape, clients, device), device)
         return Batch(*(field.transpose(0, 1) for field in batch))
@@ -169,7 +169,7 @@ class ArrayClients:
         return torch.from_numpy(weights).to(self.dtype)
 
     def alike(self, shape: tuple[int, ...], clients: ClientIds, device: torch.device) -> Tensor:
-        """As `weighed`, for samples that all count alike; made where they are used."""
+        """Weights of samples that all count the same, made on the device where they are used."""
         if self.shares is None:
             return torch.full(shape, 1 / shape[-1], dtype=self.dtype, device=device)
         own = torch.from_numpy(1 / shape[-1] * self.shares[clients]).to(device, self.dtype)

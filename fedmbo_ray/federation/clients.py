@@ -115,10 +115,10 @@ class Clients:
         return self.all
 
     def ahead(self, count: int) -> list[Cohort]:
-        """Choose the clients of so many communications before the first of them.
+        """Choose the clients of the next `count` communications before the first of them.
 
-        The cohorts are those that `sample` would choose one after the other. If x stays the same meanwhile, a backend
-        draws the batches of several communications, and applies x to them, in one call.
+        The cohorts are those that `sample` would choose one after the other. If x stays the same for all of them, a
+        backend draws the batches of several communications, and applies x to them, in one call.
 
         Returns:
             The cohorts, each to be used once, in this order.
@@ -140,7 +140,7 @@ class Clients:
         """
         if not self.federation.assumes:
             rule = "clients.knowing leaves floats uncounted, so the method's card must say what clients know already"
-            raise RunFailed(f'{rule}: Card(..., assumes="..."), but it says nothing')
+            raise RunFailed(f'{rule}, Card(..., assumes="..."), but it does not')
         for tensor in known:
             self.exchange.ledger.tell(cohort, tensor)
         return cohort
@@ -148,7 +148,7 @@ class Clients:
     def with_one_cohort(self, cohort: Cohort, shuffled: bool = False) -> "Clients":
         """The same clients, but `sample()` always returns this cohort, and `sample(k)` its first k slots.
 
-        With `shuffled`, it comes in a new random order every time, so that a result can pass from any client to any.
+        With `shuffled`, its order is random and new every time, so that a result can pass from any client to any other.
         """
         clients = copy(self)
         clients.held, clients.shuffled = cohort, shuffled
@@ -219,10 +219,10 @@ class Clients:
         y: Tensor,
         constants: tuple[Tensor | float, ...] = (),
     ) -> Tensor:
-        """Let columns pass from client to client, a fresh one each time, and average what their last clients upload.
+        """Let columns pass from client to client, a new one each time, and average what their last clients upload.
 
         A column meets one client of the cohort, then as many others as it makes steps, then a last one. This takes
-        2 + max(steps) communications; a backend computes the whole way of a block of columns in one call.
+        2 + max(steps) communications, but a backend computes all steps of a block of columns in one call.
 
         Args:
             cohort: the first clients, one for each column.
@@ -235,8 +235,8 @@ class Clients:
             constants: numbers that the server needs to update columns; they are not sent.
 
         Returns:
-            The mean over the columns of what their last clients upload; where a client that drops out is omitted
-            (`clients.availability`), its column is lost.
+            The mean over the columns of what their last clients upload. If clients that drop out are omitted
+            (`clients.availability`), their columns are lost.
         """
         exchange, route = self.exchange, Route(steps)
         exchange.meet(route, np.arange(len(steps)), 0, cohort, start, (x, y))

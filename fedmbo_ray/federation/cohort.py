@@ -11,14 +11,14 @@ from fedmbo_ray.data.batches import ClientIds
 
 
 class Foreseen(NamedTuple):
-    """Communications whose clients and seeds are known before the first of them, and which of them is meant."""
+    """Communications whose clients and seeds are known before the first of them; `at` is one of them."""
 
     clients: ClientIds  # a row for each communication
     seeds: Seeds
     at: int
 
     def among(self, count: int) -> tuple[ClientIds, Seeds, int | None]:
-        """A group of at most so many of them, and the row of this one in it; alone, it is no row."""
+        """The group of up to `count` communications that this one is in, and its row there; None if it is alone."""
         if count == 1 or len(self.clients) == 1:
             return self.clients[self.at], self.seeds[self.at], None
         first = self.at - self.at % count
@@ -45,7 +45,7 @@ class Cohort:
         return part
 
     def at(self, foreseen: Foreseen) -> "Cohort":
-        """The same slots, for one communication that was foreseen."""
+        """The same slots, for one foreseen communication."""
         part = self[:]
         part.foreseen = foreseen
         return part

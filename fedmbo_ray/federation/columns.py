@@ -1,4 +1,4 @@
-"""How a relay's columns are computed: a block of them makes its whole way in one call."""
+"""How a relay's columns are computed: all steps of a block of columns in one call."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, cast
@@ -20,7 +20,7 @@ Rows = NDArray[np.int64]  # numbers of columns
 
 
 class RelayCall(NamedTuple):
-    """Some columns of one run, and the way that they make."""
+    """Some columns of one run, and the clients that they meet."""
 
     shared: tuple[Tensor, ...]  # x and y, then the server's constants
     clients: ClientIds  # row l has the clients after l steps, column by column
@@ -31,10 +31,9 @@ class RelayCall(NamedTuple):
 def run_relays(
     problem: Problem, data: ClientData, relay: Relay, calls: list[RelayCall], device: torch.device
 ) -> list[Vectors]:
-    """For each call the sum over its columns of what their last clients upload.
+    """For each call, the sum over its columns of what their last clients upload.
 
-    Several calls, maybe of several runs, have the bits that each would have alone; only problems that stack all take
-    them.
+    Several calls, also of several runs, give the same bits as each alone. They require a problem with `stacks_all`.
     """
     points: Points = (OwnPoints if capabilities(problem).stacks_all else OnePoint)(calls, device)
     way, columns = Way(calls), Columns()
@@ -53,7 +52,7 @@ def run_relays(
 
 
 class Way:
-    """Whom the columns of all calls meet, side by side."""
+    """The clients that the columns of all calls meet, side by side."""
 
     def __init__(self, calls: list[RelayCall]) -> None:
         self.steps = np.concatenate([call.steps for call in calls])
@@ -65,11 +64,11 @@ class Way:
         return np.pad(rows, ((0, 2 + self.most - len(rows)), (0, 0)))
 
     def due(self, at: int) -> Rows:
-        """The columns that make so many steps, or more."""
+        """The columns that make at least `at` steps."""
         return np.flatnonzero(self.steps >= at)
 
     def together(self) -> Iterator[list[int]]:
-        """The steps in groups whose batches are drawn, and looked at, in one call."""
+        """The steps in groups, such that one call draws the batches of a group and applies x to them."""
         group, size = list[int](), 0
         for at in range(1, 1 + self.most):
             count = len(self.due(at))
@@ -83,13 +82,13 @@ class Way:
 
 
 class Columns:
-    """What the server keeps of every column; nothing before it has met its first client."""
+    """The parts of every column; none before the columns have met their first clients."""
 
     def __init__(self) -> None:
         self.parts: Vectors = ()
 
     def meet(self, leg: Leg, points: "Points", rows: Tensor, problem: Problem, batches: Any) -> None:
-        """Let some of the columns, all at first, meet their next clients."""
+        """Let some of the columns meet their next clients; at the first clients, all columns."""
         assert leg.update is not None
         before = tuple(part[rows] for part in self.parts)
         answers = points.answers(leg.oracle, problem, batches, rows, before[:1])

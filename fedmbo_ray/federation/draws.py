@@ -13,22 +13,22 @@ from fedmbo_ray.core.rng import Seeds, fold
 from fedmbo_ray.data.batches import ClientData, ClientIds, Draw, Integers, Trait
 from fedmbo_ray.problems.head_derivatives import Wholes
 
-DRAWN_TOGETHER = 25  # slots of one call, at most, unless a single communication has more
-MOST_SAMPLES = 12_800  # of batches that are drawn before they are needed: 200 slots with 64 samples each
+DRAWN_TOGETHER = 25  # at most so many slots in one call, unless a single communication has more
+MOST_SAMPLES = 12_800  # at most so many are drawn before they are needed: 200 slots with 64 samples each
 
 
 @dataclass(frozen=True)
 class PartOfTest:
-    """A part of the test data: they belong to no client, and the number of the part takes the place of one."""
+    """A part of the test data. They belong to no client; the number of the part stands in the place of a client."""
 
 
 Draws = Draw | PartOfTest | tuple[Draw | Integers | Trait, ...]
 
 
 def draw_batches(data: ClientData, draw: Draws, clients: ClientIds, seeds: Seeds, device: torch.device) -> Any:
-    """One batch per slot; for several draws a tuple of batches that are independent of each other.
+    """One batch per slot; for several draws, a tuple of batches that are independent of each other.
 
-    Each draw has seeds of its own: a row of `seeds` or, if there is only one row for all, what is made of it.
+    Each draw has its own seeds: its row of `seeds` or, if there is one row for all draws, seeds made from this row.
     """
     assert not isinstance(draw, PartOfTest)
     if isinstance(draw, Draw):
@@ -42,15 +42,15 @@ def draw_batches(data: ClientData, draw: Draws, clients: ClientIds, seeds: Seeds
 
 
 def drawn_together(draw: Draws, slots: int, width: int) -> int:
-    """In how many communications of so many slots, in blocks of a width, batches may be drawn in one call.
+    """For how many communications, of `slots` slots in blocks of `width`, one call may draw the batches.
 
-    They are kept until the last of these, so all of them together must not take much memory.
+    Batches are kept until the last of these communications, so all of them together must not take much memory.
     """
     return max(1, min(DRAWN_TOGETHER // width, MOST_SAMPLES // max(1, slots * samples_asked(draw))))
 
 
 def samples_asked(draw: Draws) -> int:
-    """How many samples a slot draws; of all samples of a client, it is not known how many they are: too many."""
+    """How many samples a slot draws; all samples of a client, whose number differs, count as `MOST_SAMPLES`."""
     return sum([each.size * each.height if each.size else MOST_SAMPLES for each in _draws_of(draw)])
 
 
@@ -64,7 +64,7 @@ def samples_drawn(data: ClientData, draw: Draws, clients: ClientIds) -> int:
 
 
 def parted(batches: Any, sizes: list[int]) -> tuple[list[Any], Wholes]:
-    """The batches of the first slots, of those after them and so on, in groups of these sizes; and what they are of."""
+    """The batches cut into groups of slots of these sizes; and for each part, the whole that it comes from."""
     if isinstance(batches, Tensor):
         return list(batches.split(sizes)), {}
     if type(batches) is tuple:
@@ -76,7 +76,7 @@ def parted(batches: Any, sizes: list[int]) -> tuple[list[Any], Wholes]:
 
 
 def batch_of_each(batches: Any, sizes: list[int]) -> Any:
-    """The samples of so many slots each as the batch of one slot; of a tuple of batches, part by part."""
+    """Each group of slots as a single slot with all their samples; a tuple of batches is treated part by part."""
     if type(batches) is tuple:
         return tuple(batch_of_each(part, sizes) for part in batches)
     return type(batches)(*(torch.stack(cut(field, sizes, Tensor.mean)) for field in batches))

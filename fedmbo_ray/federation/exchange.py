@@ -1,7 +1,7 @@
 """How a communication is carried out: seeds are drawn, what is sent is counted, slots are cut into blocks.
 
 Results come back in slot order, sums are formed along a tree over the blocks, and the width of a block never depends on
-the backend: all backends give the same bits.
+the backend. So all backends give the same bits.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ class Exchange:
         self.ledger = Ledger()
 
     def foreseen(self, sample: Callable[[], Cohort], count: int) -> list[Cohort]:
-        """The cohorts of so many communications, with the seeds of all of them."""
+        """The cohorts of the next `count` communications, with the seeds of all of them."""
         cohorts, seeds = list[Cohort](), list[Seeds]()
         for _ in range(count):
             cohorts.append(sample())
             seeds.append(self._asked(cohorts[-1]))
-        if len({len(cohort) for cohort in cohorts}) > 1:  # some have been omitted
+        if len({len(cohort) for cohort in cohorts}) > 1:  # some clients were omitted
             return [
                 cohort.at(Foreseen(cohort.ids[None], own[None], 0)) for cohort, own in zip(cohorts, seeds, strict=True)
             ]
@@ -47,7 +47,7 @@ class Exchange:
     def communicate(
         self, job: Job, cohort: Cohort | ClientIds, each: RowTensors, own: RowTensors
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """The sums over all slots of what clients upload (if summed); its rows (if not) and the new memory."""
+        """The sums of what clients upload (if summed); and its rows (if not summed), followed by the new memory."""
         cohort = cohort if isinstance(cohort, Cohort) else Cohort(cohort)
         each, own = as_rows(each), as_rows(own)
         job, clients, seeds = self._drawing(job, cohort)
@@ -66,7 +66,7 @@ class Exchange:
         return sums, stacked[:uploaded] + [remembered(memory, cohort.ids, new) for memory, new in kept]
 
     def _drawing(self, job: Job, cohort: Cohort) -> tuple[Job, ClientIds, Seeds]:
-        """Who draws with which seeds: now or, in rows, in several communications, of which this is row `job.at`."""
+        """Clients and seeds: of this communication or, in rows, of several, of which this one is row `job.at`."""
         if cohort.foreseen is None:
             return job, cohort.ids, self._asked(cohort)
         count = drawn_together(job.draw, len(cohort), min(len(cohort), self.federation.block_size))
@@ -83,26 +83,26 @@ class Exchange:
         shared: tuple[Tensor, Tensor],
         column: int = 0,
     ) -> None:
-        """One communication of a relay: columns of so many floats meet the clients of a cohort."""
+        """One communication of a relay: columns of `column` floats each meet the clients of a cohort."""
         route.meet(columns, at, cohort, self._asked(cohort))
         floats_down = self._told(cohort, shared) + len(cohort) * column
         self._count(cohort, leg.draw, floats_down, len(cohort) * leg.floats_up(*shared))
 
     def carry(self, job: Job, route: Route) -> tuple[Tensor, ...]:
-        """Let the columns of a relay make their way; the sums of what their last clients upload."""
+        """Compute the columns of a relay; returns the sums of what their last clients upload."""
         parts = route.parts(len(self._cuts(len(route.there))))
         blocks = [Block(clients, seeds, (torch.from_numpy(steps),)) for clients, seeds, steps in parts]
         return self.federation.backend.run(job, blocks).sums
 
     def _asked(self, cohort: Cohort) -> Seeds:
-        """The seeds of a cohort that is asked now."""
+        """The seeds of a cohort for a communication that happens now."""
         federation, again = self.federation, self.ledger.ask(cohort)
         if again:  # the wait for the first answer was counted when the cohort was sampled
             federation.meter.waited += federation.availability.wait(self.rng, again)
         return draw_seeds(self.rng, len(cohort))
 
     def _told(self, cohort: Cohort, shared: tuple[Tensor, ...]) -> int:
-        """How many floats are sent to a cohort so that all its clients know the shared tensors."""
+        """The number of floats to send to a cohort so that all its clients know the shared tensors."""
         return sum([self.ledger.tell(cohort, part) * part.numel() for part in shared])
 
     def _count(self, cohort: Cohort, draw: Draws, floats_down: int, floats_up: int) -> None:

@@ -31,7 +31,7 @@ class Job(NamedTuple):
     draw: Draws
     summed: bool  # whether a block returns the sum over its slots of what they upload
     own: int = 0  # how many of the last rows of a block, and of the last outputs, never leave the client
-    at: int | None = None  # of communications that were foreseen together: which one this is
+    at: int | None = None  # which of the communications that were foreseen together; None if it was not foreseen
 
     def part(self, number: int, outputs: tuple[A, ...]) -> Part[A]:
         """What a block returns, as part of what all do."""
@@ -52,11 +52,11 @@ class BlockKernel(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Slots that one call computes; of a relay, columns with all their clients."""
+    """Slots that one call computes; in a relay, columns with all their clients."""
 
-    clients: ClientIds  # of a relay, row l has those after l steps; if foreseen, a row for each communication
+    clients: ClientIds  # in a relay, row l has those after l steps; if foreseen, a row for each communication
     seeds: Seeds
-    each: tuple[Tensor, ...]  # a row for every slot; of a relay, the steps of each column
+    each: tuple[Tensor, ...]  # a row for every slot; in a relay, the number of steps of each column
 
 
 class Seconds(NamedTuple):
@@ -97,7 +97,7 @@ def run_block(
 ) -> tuple[Tensor, ...]:
     """What a block's clients compute: their batches, then the kernel on all of them at once.
 
-    `prepared` keeps what was drawn for communications to come; without it, they are drawn again.
+    `prepared` keeps the batches of foreseen communications; without it, they are drawn again.
     """
     if job.at is not None:
         return _foreseen(task, job, job.at, block, device, prepared or Prepared())
@@ -121,7 +121,7 @@ def _foreseen(
 ) -> tuple[Tensor, ...]:
     problem, kernel = task.problem, job.kernel
     if not (isinstance(kernel, Gradient) and kernel.wrt == Y and job.shared and is_layered(problem)):
-        return run_block(task, *now(job, block), device)  # x is not applied to batches alone
+        return run_block(task, *now(job, block), device)  # x can't be applied to batches beforehand
     x, *rest = (arg.to(device) for arg in job.shared)
     found = prepared.of(task.data, problem, job.draw, block.clients, block.seeds, x, at)
     shared, each = (found.x, *rest), tuple(rows.to(device) for rows in block.each)
@@ -130,7 +130,7 @@ def _foreseen(
 
 
 def now(job: Job, block: Block) -> tuple[Job, Block]:
-    """Of communications that were foreseen together, this one alone."""
+    """The job and the block of this communication alone, without those that were foreseen with it."""
     return job._replace(at=None), block._replace(clients=block.clients[job.at], seeds=block.seeds[job.at])
 
 
@@ -149,7 +149,7 @@ def _mapped(
     shared: tuple[Tensor, ...],
     each: tuple[Tensor, ...],
 ) -> tuple[Tensor, ...]:
-    """A kernel for one client on all slots at once."""
+    """Run a kernel, written for one client, on all slots at once."""
     axes = (0, *(None for _ in shared), *(0 for _ in each))
     written = [writes(tensor) for tensor in (*shared, *each)]
     cached = FeatureCache(problem) if is_layered(problem) else problem
@@ -168,9 +168,9 @@ def joinable(problem: Problem, job: Job) -> bool:
 
 
 def run_together(task: Task, calls: list[tuple[Job, Block]], device: torch.device) -> list[tuple[Tensor, ...]]:
-    """Blocks with the same kernel and draw, maybe of several runs, in one call; several only if they are `joinable`.
+    """Compute blocks with the same kernel and draw, also of several runs, in one call; several only if `joinable`.
 
-    Each result has the bits that it would have alone.
+    Each result has the same bits as if it were computed alone.
     """
     (job, block), sizes, problem = calls[0], [len(block.clients) for _, block in calls], task.problem
     if isinstance(job.kernel, Relay):

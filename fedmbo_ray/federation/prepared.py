@@ -1,6 +1,6 @@
-"""What clients draw in communications that are known beforehand: several of them in one call, kept until it is used.
+"""Batches of foreseen communications: drawn for several communications in one call, and kept until they are used.
 
-Nothing depends on what is kept here: it follows from the block and x, and is made again where it is not.
+Results do not depend on what is kept: it follows from the block and x, and is made again if it is not there.
 """
 
 from collections import OrderedDict
@@ -18,10 +18,10 @@ from fedmbo_ray.problems.head_derivatives import FeatureCache
 
 
 class Drawn(NamedTuple):
-    """The batches of one block in several communications, and what x makes of them."""
+    """The batches of one block in several communications, with x applied to them."""
 
     batches: list[Any]
-    problem: FeatureCache  # which finds what x makes of a batch if it has made it of all
+    problem: FeatureCache  # applies x to all batches together, when it is first asked
     x: Tensor
     written: int  # how many times x had been written to
     samples: int
@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
 
 
 class Prepared:
-    """What was drawn for the blocks of foreseen communications, until the last of these has used it."""
+    """The batches of foreseen communications, kept until the last of these has used them."""
 
     def __init__(self) -> None:
         self.kept: OrderedDict[tuple[Draws, bytes, bytes], Drawn] = OrderedDict()
@@ -39,7 +39,7 @@ class Prepared:
     def of(
         self, data: ClientData, problem: Layered, draw: Draws, clients: ClientIds, seeds: Seeds, x: Tensor, at: int
     ) -> Drawn:
-        """What a block has to compute with; `clients` and `seeds` have a row for each communication."""
+        """The batches of a block, kept or drawn now; `clients` and `seeds` have a row for each communication."""
         key = draw, clients.tobytes(), seeds.tobytes()
         found = self.kept.pop(key, None)
         if found is None or not found.is_at(x):

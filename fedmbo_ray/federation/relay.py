@@ -1,7 +1,7 @@
-"""Columns that pass from client to client: what they do at each, and whom they meet.
+"""Columns that pass from client to client: which clients they meet, and what happens at each.
 
-Columns don't depend on each other. So a block of columns makes its whole way in one call (`federation.columns`), from
-its first clients to its last; only the protocol, which the meter counts, has a communication for every leg of it.
+Columns don't depend on each other. So one call computes all steps of a block of columns, from its first clients to its
+last (`federation.columns`). The protocol, which the meter counts, has a communication for every step.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,19 +19,19 @@ from fedmbo_ray.problems.oracles import Gradient, Tensors
 
 Steps = NDArray[np.int64]  # of each column
 
-# What the server makes of the clients' answers: the columns, from the answers, the constants and the columns so far.
-# Everything but the constants, which are numbers, has one row for each column; rows must not be mixed.
+# What the server computes from the clients' answers: new columns, from answers, constants and the columns so far.
+# All but the constants, which are numbers, have one row for each column; rows must not be mixed.
 Update = Callable[..., Tensors]
 
 
 class Leg(NamedTuple):
-    """A client that a column meets: what the client computes, and what the server makes of its answer.
+    """One client on a column's way: what the client computes, and what the server makes of its answer.
 
     Args:
-        oracle: what the client computes at the shared tensors; from the second client on it gets the column, too.
+        oracle: what the client computes at the shared tensors; all clients but the first also get the column.
         draw: which samples it draws.
-        update: turns the answers, the constants and the columns so far into the columns from now on. A column can
-            have several parts: the first is what clients are sent, the last is what the last client is sent.
+        update: computes the new columns from the answers, the constants and the columns so far. A column can have
+            several parts: the first part is sent to the clients on the way, the last part to the last client.
 
     Example:
         >>> from fedmbo_ray import Draw, oracles
@@ -41,10 +41,10 @@ class Leg(NamedTuple):
 
     oracle: Gradient[Any]
     draw: Draws
-    update: Update | None = None  # none at the end, where answers are averaged
+    update: Update | None = None  # None at the last client, where answers are averaged
 
     def floats_up(self, x: Tensor, y: Tensor) -> int:
-        """What a client uploads."""
+        """The number of floats that a client uploads."""
         wrt, sizes = self.oracle.wrt, (x.numel(), y.numel(), y.numel())
         return sum([sizes[i] for i in wrt]) if isinstance(wrt, tuple) else sizes[wrt]
 
@@ -67,18 +67,18 @@ class Route:
         self.there = np.arange(len(steps))  # the columns that are not lost
 
     def due(self, at: int) -> NDArray[np.int64]:
-        """The columns that make a step after so many clients."""
+        """The columns, except lost ones, that make at least `at` steps."""
         return self.there[self.steps[self.there] >= at]
 
     def meet(self, columns: NDArray[np.int64], at: Steps | int, cohort: Cohort, seeds: Seeds) -> None:
-        """Let columns meet the clients of a cohort; those for whom there is none are lost."""
+        """Let columns meet the clients of a cohort; columns for which there is no client are lost."""
         met, lost = columns[: len(cohort)], columns[len(cohort) :]
         rows = at[: len(met)] if isinstance(at, np.ndarray) else at
         self.clients[rows, met], self.seeds[rows, met] = cohort.ids, seeds
         self.there = np.setdiff1d(self.there, lost)
 
     def parts(self, count: int) -> Iterator[tuple[ClientIds, Seeds, Steps]]:
-        """The columns dealt out like cards, the longest first, so that all parts have about the same way to go."""
+        """The columns in `count` parts, dealt like cards, longest first, so that all parts have about equal work."""
         order = self.there[np.argsort(-self.steps[self.there], kind="stable")]
         for first in range(count):
             columns = order[first::count]

@@ -87,7 +87,7 @@ class AUCProblem:
         return self.scores(x, part.inputs)
 
     def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
-        """Means over all pairs of a positive row s and another one s': of (1 − s + s')², and of s > s' (ties ½)."""
+        """Means over all pairs of a positive score s and another score s': of (1 − s + s')², and of s > s' (ties ½)."""
         positive, scores = test.targets == self.positive, predictions.double()
         s, others = scores[positive], scores[~positive].sort().values
         spread, other_spread = ((part - part.mean()).square().mean() for part in (s, others))

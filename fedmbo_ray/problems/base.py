@@ -62,8 +62,8 @@ class Problem(Protocol[B_contra]):
     """One client's losses. x and y are flat vectors; only the problem knows the shapes behind them.
 
     `upper` and `lower` are means over the batch's samples, without randomness and without branching on values, so that
-    they can be vmapped over clients and differentiated twice. A class may declare more as `capabilities`. It has the
-    method of `Measured`, or declares `predicts` and has those of `Predicting`.
+    they can be vmapped over clients and differentiated twice. A class may declare more in `capabilities`. It has the
+    method of `Measured`, or declares `predicts` and has the methods of `Predicting`.
 
     Example:
         >>> import torch
@@ -97,7 +97,7 @@ class Problem(Protocol[B_contra]):
 
 
 class Measured(Problem[B_contra], Protocol[B_contra]):
-    """A problem whose figures are computed as a whole, in the process of the server."""
+    """A problem whose figures are all computed in the process of the server."""
 
     def metrics(self, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
         """Figures to report at (x, y): on held-out data, or exact ones if there is a closed form."""
@@ -105,14 +105,14 @@ class Measured(Problem[B_contra], Protocol[B_contra]):
 
 
 class Predicting(Problem[B_contra], Protocol[B_contra]):
-    """A problem whose figures need the test samples one by one, so that any process can compute its part of them."""
+    """A problem whose figures come from one prediction per test sample, so that processes can share this work."""
 
     def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
-        """What is computed for some of the test samples: a number or a row for each."""
+        """A number or a row for each test sample of a part."""
         ...
 
     def figures(self, x: Tensor, y: Tensor, predictions: Tensor, test: Batch) -> dict[str, float]:
-        """Figures to report at (x, y), from the predictions for all test samples; little work, done by the server."""
+        """Figures to report at (x, y), from the predictions for all test samples. The server computes them."""
         ...
 
 

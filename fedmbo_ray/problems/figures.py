@@ -1,4 +1,4 @@
-"""What is reported of a point: figures on test data and the two losses, in parts that any process can compute."""
+"""What is reported at a point: figures on test data and the two losses, in parts that any process can compute."""
 
 from typing import cast
 
@@ -9,7 +9,7 @@ from fedmbo_ray.data.batches import Batch
 from fedmbo_ray.problems.base import Measured, Predicting, Problem, is_predicting
 from fedmbo_ray.problems.oracles import Pair, Vectors, lowers, slots, uppers
 
-PART = 1000  # samples in a part; always so many, so that the bits are the same wherever it is computed
+PART = 1000  # samples in a part; fixed, so that all backends give the same bits
 
 
 def count_parts(test: Batch) -> int:
@@ -18,7 +18,7 @@ def count_parts(test: Batch) -> int:
 
 
 def part_of(test: Batch, number: int, device: torch.device) -> Batch:
-    """A copy of one part, which may be written to."""
+    """A copy of one part of the test data; it may be written to."""
     return Batch(*(field[number * PART : (number + 1) * PART].to(device, copy=True) for field in test))
 
 

@@ -37,7 +37,7 @@ class FlatModule:
 
     @contextmanager
     def at(self, x: Tensor) -> Iterator[nn.Module]:
-        """The module, whose parameters are parts of x meanwhile; its buffers follow x to another device."""
+        """In this context, the parameters of the module are parts of x. Its buffers are moved to the device of x."""
         for buffers, name in self.buffers:
             value = buffers[name]
             buffers[name] = value if value is None else value.to(x.device)

@@ -60,14 +60,14 @@ def gradient_in_v(terms: list[Term]) -> Tensor:
 View = Callable[[Tensor, Samples], Samples]  # what x makes of a batch
 
 
-Wholes = dict[int, tuple[Samples, slice]]  # by the id of a part of a batch: the batch, and where the part is
+Wholes = dict[int, tuple[Samples, slice]]  # for the id of a part of a batch: the whole batch, and where the part is
 
 
 class FeatureCache:
-    """A problem with layers during one block, which does not compute again what x made of the last batch.
+    """A problem with layers, used for one block: x is not applied again to a batch to which it was just applied.
 
-    Kernels ask twice for the same batch at the same x: for two points y, as SVRG does, or in every step on all data.
-    Asked for a part of a batch in `wholes`, it finds what x makes of the whole: one large product is faster than
+    Kernels use the same batch twice at the same x: for two points y, as SVRG does, or in every step on all data.
+    If a batch is a part of a larger one (`wholes`), x is applied to the whole: one large product is faster than
     several small ones.
     """
 

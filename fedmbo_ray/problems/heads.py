@@ -105,13 +105,13 @@ class SoftmaxAt:
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """On the last axis; for few classes, torch's own takes four times as long."""
+    """The softmax on the last axis; for few classes, torch's own function takes four times as long."""
     powers = (logits - logits.amax(-1, keepdim=True)).exp()
     return powers / powers.sum(-1, keepdim=True)
 
 
 def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Of each sample, on any number of leading axes."""
+    """The cross-entropy of each sample; any number of leading axes."""
     return logits.logsumexp(-1) - logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 

@@ -82,19 +82,19 @@ def rows_to_test(clients: ArrayClients, targets: Targets, held: Rows) -> Batch:
 
 @dataclass(frozen=True)
 class PersonalHeadsProblem(HyperRepresentationProblem):
-    owners: Tensor  # the client of each row of the data set that is a test row
+    owners: Tensor  # for each row of the data set, the client that owns it as a test row
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         stacks=True, layered=True, model=True, personal=True, predicts=True
     )
 
     def groups(self, test: Batch) -> tuple[list[int], list[int]]:
-        """The clients whose rows these are, one after the other, and how many rows each has."""
+        """The clients that own the test rows, in the order of the rows, and how many rows each owns."""
         owners, sizes = looked_up(self.owners, test.rows).unique_consecutive(return_counts=True)
         return owners.tolist(), sizes.tolist()
 
     def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
-        """Of each client's classifier on its own rows: of y's row, or of the one y that all share."""
+        """The logits of each client's classifier on its own rows: its row of y, or the one y that all share."""
         owners, sizes = self.groups(part)
         own = zip(owners, self.features(x, part.inputs).split(sizes), strict=True)
         return torch.cat([self.upper_head.logits(y[i] if y.dim() == 2 else y, features) for i, features in own])

@@ -25,7 +25,7 @@ Predict = Callable[[Any, Any, Tensor], Tensor]  # of both modules and inputs: lo
 
 
 class DataInfo(NamedTuple):
-    """What a function that makes a problem is told of the data.
+    """What a function that makes a problem knows about the data.
 
     Args:
         shape: of one input.
@@ -142,7 +142,7 @@ class TwoLossesProblem:
         return batch.mean(self.each(self.losses.lower, x, y, batch))
 
     def predictions(self, x: Tensor, y: Tensor, part: Batch) -> Tensor:
-        """The upper loss of each sample; with `predict`, also what is predicted for it."""
+        """The upper loss of each sample; with `predict`, also the prediction for it."""
         columns = [self.each(self.losses.upper, x, y, part)]
         if self.losses.predict is not None:
             with self.flat[0].at(x) as upper, self.flat[1].at(y) as lower:

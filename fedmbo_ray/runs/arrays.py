@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 NamedArrays = dict[str, NDArray[np.generic]]
 DIGITS = 64  # of a SHA-256 in hexadecimal
-# What zipfile and numpy raise for content of another kind.
+# What zipfile and numpy raise if a file does not contain arrays.
 UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, TypeError, KeyError, EOFError, RuntimeError, ArithmeticError)
 
 

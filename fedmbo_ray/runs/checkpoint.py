@@ -1,7 +1,7 @@
-"""Checkpoints: what a run needs to continue, and which run they are of.
+"""Checkpoints: what a run needs to continue, and proof of the run that they belong to.
 
-A checkpoint names the config that made it, and counts and digests the records before it, so that it is never combined
-with another run's config or records.
+A checkpoint contains the config that made it, and the number and the digest of the records before it. So it is never
+combined with the config or the records of another run.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from fedmbo_ray.runs.arrays import NamedArrays, read_npz
 from fedmbo_ray.runs.records import ENDING, Record
 from fedmbo_ray.runs.state import State
 
-FORMAT = 2  # of checkpoints; higher numbers are of versions to come
+FORMAT = 2  # of checkpoints; higher numbers belong to later versions
 NOTE = "_about"  # the array of a checkpoint that holds text: JSON of everything but the state
 Counted = Annotated[int, Field(ge=0, lt=2**63)]
 Used = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -72,7 +72,7 @@ class _Strict(BaseModel):
 
 
 class Costs(_Strict):
-    """What a run has used up at a checkpoint."""
+    """What a run has used up until a checkpoint."""
 
     round: Counted
     communications: Counted
@@ -87,7 +87,7 @@ class Costs(_Strict):
 
 
 class Note(_Strict):
-    """What a checkpoint's file holds beside the state."""
+    """What the file of a checkpoint contains besides the state."""
 
     format: Literal[2]
     costs: Costs
@@ -133,7 +133,7 @@ class Checkpoint(NamedTuple):
             raise FolderDamaged(f"{path} is not a checkpoint") from None
 
     def objection(self, config: Fields, chain: "list[str]") -> str | None:
-        """Why it does not belong to a run with this config and with records of these digests; None if it does."""
+        """Why it does not belong to a run with this config and with records of these digests; None if it belongs."""
         other = changes(self.config, config, (*EXECUTION, *LENGTH)) and changes(
             newest_form(self.config), newest_form(config), (*EXECUTION, *LENGTH)
         )
@@ -147,7 +147,7 @@ class Checkpoint(NamedTuple):
 
 
 def newest_form(config: Fields) -> Fields:
-    """A config as this version resolves it: what it has added counts as its default."""
+    """A config as this version resolves it: keys that this version has added get their defaults."""
     try:
         return construct(RunConfig, config).resolved()
     except ConfigError:

@@ -13,7 +13,7 @@ from fedmbo_ray.runs.records import Record
 
 def require_continuable(folder: RunFolder, config: RunConfig) -> None:
     """Raise a ConfigError unless the continued run gives the same result as a new run with `config`."""
-    checkpoint = folder.latest()  # `config.yaml` may have been edited, or made longer, since then
+    checkpoint = folder.latest()  # `config.yaml` may have been edited or extended since then
     old = construct(RunConfig, read_yaml(folder.config_file) if checkpoint is None else checkpoint.config)
     other = changes(old.resolved(), config.resolved(), (*EXECUTION, *LENGTH))
     if other:
@@ -31,9 +31,9 @@ def require_continuable(folder: RunFolder, config: RunConfig) -> None:
 
 
 def known_records(folder: RunFolder, config: RunConfig) -> list[Record]:
-    """The records in a folder; without their ending if there is more to do, or if nothing proves that it is theirs.
+    """The records in a folder; without the ending if the run must continue, or if no checkpoint proves the ending.
 
-    There is more to do if the run is to be longer, or if its result is missing, damaged or another run's.
+    The run must continue if it is to be longer, or if its result is missing, damaged or from another run.
     """
     records, checkpoint = folder.proven_records(), folder.latest()
     if "status" not in (records[-1] if records else {}):

@@ -43,13 +43,13 @@ from fedmbo_ray.runs.profile import Profile
 from fedmbo_ray.runs.ray_session import ray_session
 
 RESTARTS = 5
-TO_SAVE = 10.0  # seconds
+TO_SAVE = 10.0  # seconds that a driver has to save its state when Ray has died
 ACTORS_PER_CORE = 64  # of a cluster that is started here
 STARTED: list[str] = []  # the addresses of clusters that were started here, the newest last
 
 
 class Driver:
-    """Runs in a thread of its own from the moment it exists, so that listeners may come and go."""
+    """Runs the rounds in its own thread as soon as it is created, so that listeners may come and go."""
 
     def __init__(self, fields: Fields, out: str, resume: bool, profile: bool = False) -> None:
         self.config = construct(RunConfig, fields)
@@ -73,7 +73,7 @@ class Driver:
                 Profile({"driver": stacks, **self.backend.profiles}, self.round).write(self.folder.profile_file)
         except (ConfigError, FolderInUse, FolderDamaged, RunFailed, OSError) as error:
             self.error = error
-        except Exception as error:  # it is raised again where somebody listens
+        except Exception as error:  # it is raised again in the process that listens
             shortage = is_shortage(error)
             self.error = RunStopped(out_of_memory(error)) if shortage else RunFailed(traceback.format_exc())
         with self.told:
@@ -98,13 +98,13 @@ class Driver:
         self.round, self.share = round, share
 
     def listen(self, since: int) -> tuple[list[Record | str], tuple[int, float], bool, Exception | None]:
-        """The news from number `since` on, within a second; round and share; whether the run is over; its error."""
+        """News from number `since` on, after a second at most; round and share; whether the run is over; its error."""
         with self.told:
             self.told.wait_for(lambda: self.done or len(self.news) > since, timeout=1)
             return self.news[since:], (self.round, self.share), self.done, self.error
 
     def stop(self) -> None:
-        """End after the round that is under way, its state saved; returns when that is done, if anything has begun."""
+        """End the run after the current round and save its state; waits until this is done, if the run has begun."""
         self.stopping = True
         with self.told:
             self.told.wait_for(lambda: self.done or not self.begun)
@@ -124,7 +124,7 @@ def run_on_ray(
     profile: bool = False,
     say: Say = on_stderr,
 ) -> Iterator[Record]:
-    """`loop.run` in a driver actor; the same records, also when the driver's process dies."""
+    """`loop.run` in a driver actor, with the same records, even if the driver's process dies."""
     with room_on_ray(config.clients) as health:
         remote = ray.remote(Driver).options(num_cpus=0, max_restarts=RESTARTS, max_concurrency=4)
         driver = remote.remote(config.resolved(), str(folder.path.absolute()), resume, profile)
@@ -139,7 +139,7 @@ def run_on_ray(
         except (GeneratorExit, KeyboardInterrupt):
             answer_of(driver.stop.remote(), health)
             raise
-        except RunStopped:  # without its head Ray reaches nobody; where only that has died, the driver can still save
+        except RunStopped:  # the driver may be alive and can then save its state
             ray.wait([driver.stop.remote()], timeout=TO_SAVE)
             raise
         finally:
@@ -148,7 +148,7 @@ def run_on_ray(
 
 @contextmanager
 def room_on_ray(clients: ClientsConfig) -> Iterator[RayHealth]:
-    """Ray with room for a run's actors; where it has not been running, it is stopped at the end."""
+    """Ray with room for a run's actors. If it was not running before, it is stopped at the end."""
     cores = clients.actors * clients.cpus_per_actor
     with at_stake(), ray_session():
         if not in_cluster():
@@ -174,13 +174,13 @@ def require_few(clients: ClientsConfig) -> None:
 
 
 def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str]:
-    """All that the driver has to tell; after a restart it tells everything again, from the first."""
+    """The driver's records and lines; after a restart, the driver sends all of them again, from the first."""
     since, done = 0, False
     while not done:
         health.require()
         try:
             news, progress, done, error = answer_of(driver.listen.remote(since), health)
-        except ActorUnavailableError:  # on its way back
+        except ActorUnavailableError:  # it is being restarted
             since = 0
             time.sleep(0.5)
             continue
@@ -230,11 +230,11 @@ def start_ray(cpus: float = 0.0) -> None:
                 stack.enter_context(ray_may_be_on_loopback())
                 stack.enter_context(ray_starts_no_helpers())
             stack.enter_context(ray_prints_nothing())
-            # Ray's part in C would print a dump at SIGTERM until it is over.
+            # At SIGTERM, Ray's C++ code would print a dump while Ray starts.
             for context in (deferred(), ray_starts_without_handler(), handlers_without("ray"), held_back(SIGTERM)):
                 stack.enter_context(context)
             ray.init(**options)
-    except Exception as error:  # Ray raises nothing more special where a machine is too busy, or has no room
+    except Exception as error:  # Ray has no special exception for a machine that is too busy or has no room
         where = os.environ["RAY_ADDRESS"] if named else "this machine"
         raise RunFailed(f"Ray could not be started or reached on {where}: {' '.join(str(error).split())}") from error
     if not named:

@@ -22,11 +22,11 @@ from fedmbo_ray.runs.state import State
 
 Figures = dict[str, float]
 
-EXACT = ("phi", "implicit_share", "hypergradient_cosine")  # solved on all data, so only some records have them
+EXACT = ("phi", "implicit_share", "hypergradient_cosine")  # they are solved on all data, so only some records have them
 
 
 class Evaluation:
-    """The figures of points of one task, computed by the backend; the meter counts none of it."""
+    """Computes the figures of points of one task, by the backend; the meter counts none of this."""
 
     def __init__(self, config: RunConfig, task: Task, backend: Backend) -> None:
         self.config, self.task, self.backend = config, task, backend
@@ -37,7 +37,7 @@ class Evaluation:
             )
 
     def figures(self, state: State, round: int) -> Figures:
-        """Those of the problem and of the algorithm, and losses where the problem gives none."""
+        """The figures of the problem and of the algorithm, and the losses if the problem does not give them."""
         x, y, algorithm = state["x"], state["y"], self.config.algorithm
         with torch.no_grad():
             own = own_figures(algorithm, state, round)
@@ -70,7 +70,7 @@ class Evaluation:
         return {name: now[name] for name in names}
 
     def _metrics(self, x: Tensor, y: Tensor) -> Figures:
-        """The figures of the problem, not computed again where they are asked for twice."""
+        """The figures of the problem; those of the last point are kept, so that they are computed once."""
         point = self.versions.of(x), self.versions.of(y)
         if self.last[0] != point:
             self.last = point, self._measured(x, y)
@@ -88,7 +88,7 @@ class Evaluation:
 
     @cached_property
     def _sampled(self) -> tuple[ClientIds, Seeds, int]:
-        """The same at every record: clients, 1000 at most, their seeds, and how many samples each draws."""
+        """For the losses of all records: at most 1000 clients, their seeds, and how many samples each client draws."""
         clients = np.arange(self.task.data.num_clients)
         rng = stream(self.config.seed, "evaluation")
         if len(clients) > 1000:
@@ -98,7 +98,7 @@ class Evaluation:
         return clients, np.stack([validation, train]), size
 
     def _losses(self, x: Tensor, y: Tensor) -> Figures:
-        """Mean losses on the same samples at every record: equally many of each client."""
+        """Mean losses on the same samples at every record, with the same number for each client."""
         clients, seeds, size = self._sampled
         draws, width = (Draw("validation", size), Draw("train", size)), max(1, PART // (2 * size))
         shared, each = ((x, y), ()) if y.dim() == 1 else ((x,), (y[clients],))
@@ -110,10 +110,10 @@ class Evaluation:
 
 
 def running_means(sums: Figures, rounds: int) -> Figures:
-    """Of figures over the points of all rounds so far, that of the record not among them."""
+    """The means of figures over the points of all rounds so far, without the point of the record."""
     return {f"mean_{name}": total / rounds if rounds else math.nan for name, total in sums.items()}
 
 
 def jsonable(figures: Figures) -> dict[str, float | None]:
-    """JSON knows no nan: None stands for what is not finite."""
+    """JSON has no nan: None stands for numbers that are not finite."""
     return {name: value if math.isfinite(value) else None for name, value in figures.items()}

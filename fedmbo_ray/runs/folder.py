@@ -32,7 +32,7 @@ class RunFolder:
 
     @contextmanager
     def claimed(self, resolved: dict[str, Any], resume: bool, patience: float = 0.0) -> Iterator[None]:
-        """Held by the one process that runs here, its config written; waits so many seconds for another to end."""
+        """Hold the folder for this process and write the config; waits up to `patience` seconds for another process."""
         with held(self.path, patience):
             if self.has_run() and not resume:
                 raise ConfigError(
@@ -90,7 +90,7 @@ class RunFolder:
         return records
 
     def records(self) -> list[Record]:
-        """All records; a last line cut short by a crash is passed over, anything else is not."""
+        """All records; a last line that a crash has cut short is skipped, any other damage is an error."""
         lines, records = self._lines(), []
         for number, line in enumerate(lines, start=1):
             try:
@@ -108,14 +108,14 @@ class RunFolder:
         return self.records_file.read_bytes().splitlines() if self.records_file.exists() else []
 
     def require_proven(self) -> Checkpoint | None:
-        """The newest checkpoint; raises FolderDamaged if records were changed, or are not those of the config."""
+        """The newest checkpoint; raises FolderDamaged if records were changed or do not belong to the config."""
         self.proven_records()
         return self.latest()
 
     def settle(self) -> None:
-        """Keep only what is proven: a run that has not ended goes back to its newest checkpoint, as when it goes on.
+        """Keep only what is proven: a run that has not ended goes back to its newest checkpoint, as in a resume.
 
-        So does one that has ended and has lost its result. The folder must be held.
+        A run that has ended but has lost its result does the same. The folder must be held.
         """
         checkpoint = self.require_proven()
         ended = self.has_ended() and self.has_result()
@@ -186,14 +186,14 @@ class RunFolder:
         return None if checkpoint is None else checkpoint.state
 
     def has_result(self) -> bool:
-        """Whether `result.npz` is there, whole and that of the last record."""
+        """Whether `result.npz` is there, undamaged, and has the digests that the last record names."""
         try:
             return self.result_file.is_file() and bool(self._recorded_result())
         except FolderDamaged:
             return False
 
     def _recorded_result(self) -> State:
-        """What is in `result.npz`; raises FolderDamaged if the last record has other digests."""
+        """The state in `result.npz`; raises FolderDamaged if the last record has other digests."""
         arrays = read_npz(self.result_file)
         if arrays is None:
             raise FolderDamaged(f"{self.result_file} is damaged: resuming the run makes it again")

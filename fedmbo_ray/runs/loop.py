@@ -22,8 +22,8 @@ from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.state import RunPosition, State, diverged, sha256, shapes
 
 MakeBackend = Callable[[Task], Backend]
-PATIENCE = 60.0  # seconds until a folder is free that a process still holds which is gone, or cut off, and replaced
-Tick = Callable[[int, float], None]  # told after every round: how many there were, and which share of the run they are
+PATIENCE = 60.0  # seconds to wait for a folder that is still held by a process that was replaced (dead or cut off)
+Tick = Callable[[int, float], None]  # called after every round with the number of rounds and the share of the run
 
 
 def in_process(task: Task) -> InProcess:
@@ -99,7 +99,7 @@ class Loop:
             if self.status != "diverged" and self.place.round > self.saved:
                 try:
                     self._save()
-                except KeyboardInterrupt:  # the first: further ones are ignored, or mean to leave at once
+                except KeyboardInterrupt:  # the first one; further ones are ignored, or end the process
                     self._save()
                     raise
 
@@ -238,10 +238,10 @@ class Loop:
         if checkpoint is None:
             return folder.rewind(None)
         there, here = [(shapes(each.state), each.sums.keys()) for each in (checkpoint, self.place)]
-        if there != here:  # its data, for example, are others than they were
+        if there != here:  # for example, because its data have changed
             raise FolderDamaged(
                 f"the checkpoint of round {checkpoint.round} in {folder.path} has other shapes or figures than the run "
-                "has now; put back what its data were, or remove the folder to run it again"
+                "has now; put back its former data, or remove the folder to run it again"
             )
         costs = checkpoint.costs
         meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})

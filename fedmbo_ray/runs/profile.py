@@ -32,7 +32,7 @@ DOING = {
     "execution.py:run_block": "computing",
     "draws.py:draw_batches": "drawing batches",
 }
-WITH_ALL_BELOW = ("loop.py:_record", "transport.py:receive")  # whatever they call
+WITH_ALL_BELOW = ("loop.py:_record", "transport.py:receive")  # all that they call counts as theirs
 AT_WORK = {"runs/loop.py:records", "backends/ray/client_actor.py:serve", "backends/ray/client_actor.py:compute"}
 PARTS = ("methods/lower/", "methods/hypergradients/", "methods/algorithms/", "methods/outer.py")
 

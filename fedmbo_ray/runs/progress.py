@@ -58,7 +58,7 @@ class RunProgress:
             self._update(round, share)
 
     def say(self, line: str) -> None:
-        """A line of its own, above the bar if there is one."""
+        """Print a line; it appears above the bar if there is one."""
         self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _update(self, round: int, share: float, ending: bool = False) -> None:

@@ -17,9 +17,10 @@ from fedmbo_ray.core.process_state import (
 
 @contextmanager
 def ray_session() -> Iterator[None]:
-    """Ray may be started within it; afterwards it is stopped, unless it was there before, and the process is as it was.
+    """In this context, Ray may be started. At the end it is stopped, if it did not run before.
 
     Ray puts variables into the environment, handles SIGTERM and prints errors its own way; Ray Tune handles SIGUSR1.
+    All this is undone at the end.
     """
     with (
         ExitStack() as last,
@@ -37,5 +38,5 @@ def ray_session() -> Iterator[None]:
                 yield
             finally:
                 if not was_there:
-                    with deferred(), held_back(signal.SIGTERM):  # which Ray's end leaves with the system's default
+                    with deferred(), held_back(signal.SIGTERM):  # Ray's shutdown resets its handler
                         ray.shutdown()

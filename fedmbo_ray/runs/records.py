@@ -1,4 +1,4 @@
-"""Records: a line of JSON for a round, checked when it is read, so that whoever has one can rely on its figures."""
+"""Records: a line of JSON for each recorded round. They are checked when they are read, so code can rely on them."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from fedmbo_ray.core.errors import quoted
 
 Record = dict[str, Any]
 
-# What only a run's last record has; all of it is text.
+# Keys that only a run's last record has; their values are text.
 ENDING = ("status", "reason", "ended_by", "backend", "x_sha256", "y_sha256", "records_sha256")
 ENDS = ("finished", "diverged")
 COUNTS = ("round", "communications", "samples", "floats_up", "floats_down")
@@ -16,22 +16,22 @@ SECONDS = "wall_seconds"
 
 
 class CutShort(ValueError):
-    """A line is not JSON, as a crash may leave the last one of a file."""
+    """A line is not JSON. A crash can leave such a line at the end of a file."""
 
 
 def read_record(line: bytes) -> Record:
-    """The record in a line; raises ValueError if there is none."""
+    """The record in a line; raises ValueError if the line is not a record."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         raise CutShort("it is not JSON") from None
     if not isinstance(record, dict) or any(not is_count(record.get(key)) for key in COUNTS):
-        raise ValueError(f"a record has the counts {', '.join(COUNTS)}")
+        raise ValueError(f"a record must have the counts {', '.join(COUNTS)}")
     wrong = next((key for key, value in record.items() if not fits(key, value)), None)
     if wrong is not None or not is_number(record.get(SECONDS)):
         raise ValueError(f"{quoted(wrong or SECONDS)} must be {'text' if wrong in ENDING else 'a finite number'}")
     if record.get("status", ENDS[0]) not in ENDS or (record.get("status") == "diverged" and "reason" not in record):
-        raise ValueError(f"a status must be one of {', '.join(ENDS)}, and the latter has a reason")
+        raise ValueError(f"a status must be {' or '.join(ENDS)}, and {ENDS[1]} needs a reason")
     return record
 
 

@@ -1,6 +1,6 @@
 """A sweep's folder: what was asked, and for every trial its point, its runs (one per seed) and how it ended.
 
-Everything about a sweep is read from here: its progress, its result, and what MLflow is told.
+Everything about a sweep is read from here: its progress, its result, and what is sent to MLflow.
 """
 
 import hashlib
@@ -36,11 +36,11 @@ from fedmbo_ray.sweeps.space import SweepPoint, label
 DONE = ("finished", "stopped", "diverged")  # how a trial ends for good
 STATUSES = (*DONE, "failed")
 DIGEST = re.compile(rb"# SHA-256 of what follows: [0-9a-f]{64}")
-STOP = ".stop"  # there while the trials of an interrupted sweep are to stop after the round that is under way
+STOP = ".stop"  # this file exists while an interrupted sweep waits for its trials to stop after the current round
 
 
 class TrialFolder:
-    """One trial: `point.json`, a run's folder for each seed, and `ending.json` where its runs don't tell it."""
+    """One trial: `point.json`, a run's folder for each seed, and `ending.json` if its runs don't show how it ended."""
 
     def __init__(self, path: Path, seeds: int) -> None:
         self.path, self.name, self.seeds = path, path.name, seeds
@@ -49,11 +49,11 @@ class TrialFolder:
 
     @property
     def runs(self) -> list[RunFolder]:
-        """Those that have begun."""
+        """The runs that have begun."""
         return [run for _, run in self.numbered_runs()]
 
     def numbered_runs(self) -> list[tuple[int, RunFolder]]:
-        """Those that have begun, with the number of their seed."""
+        """The runs that have begun, each with the number of its seed."""
         return [(seed, run) for seed in range(self.seeds) if (run := self.run(seed)).path.exists()]
 
     def run(self, seed: int) -> RunFolder:
@@ -68,7 +68,7 @@ class TrialFolder:
         return label(self.point)
 
     def begin(self, point: SweepPoint) -> None:
-        """Make room for a point's runs; what another point has left here is cleared away."""
+        """Prepare the folder for a point's runs; files of another point are removed."""
         if self.path.exists() and self.point != point:
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class TrialFolder:
         self.ending_file.unlink(missing_ok=True)
 
     def end(self, status: str, reason: str = "") -> None:
-        """Note how it ends, and with which records, if it is for good."""
+        """Note how the trial ends and, if this is final, the digests of its records."""
         ending = {"status": status, "reason": reason} | ({"records": self._digests()} if status in DONE else {})
         write_atomically(self.ending_file, json.dumps(ending).encode())
 
@@ -84,12 +84,12 @@ class TrialFolder:
         return [RecordChain.of(run.records()).digest for run in self.runs]
 
     def keeps_ending(self) -> bool:
-        """Whether the ending that is noted holds: its runs that have come to their end have their results.
+        """Whether an ending is noted and still valid: all runs that have ended have their results.
 
-        Raises FolderDamaged if their records are no longer those that it was noted with.
+        Raises FolderDamaged if the records are no longer those with which the ending was noted.
         """
         ending = self._ending()
-        if ending is not None and ending.get("records", self._digests()) != self._digests():  # 0.1 has noted none
+        if ending is not None and ending.get("records", self._digests()) != self._digests():  # 0.1 noted no digests
             raise FolderDamaged(
                 f"records of {self.path} were changed after the trial had ended; put them back as they were, or remove "
                 f"{self.path} to run it again"
@@ -113,7 +113,7 @@ class TrialFolder:
 
     @property
     def reason(self) -> str:
-        """Why it failed or diverged."""
+        """Why it failed, diverged or was stopped."""
         ending = self._ending()
         if ending is not None:
             return str(ending["reason"])
@@ -133,7 +133,7 @@ class TrialFolder:
         return [records[-1] for records in (run.records() for run in self.runs) if records]
 
     def system(self) -> list[Record]:
-        """What its process took, record by record."""
+        """What its process used, record by record."""
         return read_lines(self.system_file)
 
     def note_system(self, figures: Record) -> None:
@@ -159,22 +159,22 @@ class SweepFolder:
 
     @property
     def name(self) -> str:
-        """Of the sweep's kind: without the time at which it was begun."""
+        """The sweep's name, without the time at which it was begun."""
         return untimed(self.path.resolve().name) or "sweep"
 
     @property
     def identity(self) -> str:
-        """Of this sweep among all others, wherever its folder is moved to."""
+        """Identifies this sweep, also after its folder has been moved."""
         return read_identity(self.identity_file)
 
     @contextmanager
     def claimed(self, plain: Fields) -> Iterator[None]:
-        """Held by the one process that works here, the sweep written down; what has failed is to be run again."""
+        """Hold the folder for this process and write `sweep.yaml`; failed trials are set to run again."""
         with held(self.path):
             new_identity(self.identity_file, begun=self.has_sweep())
             write_atomically(self.sweep_file, with_digest(to_yaml(plain)))
             for trial in self.trials():
-                if trial.status == "failed":  # MLflow must not be told that it has ended
+                if trial.status == "failed":  # MLflow must not show that it has ended
                     trial.ending_file.unlink()
             yield
 
@@ -182,13 +182,13 @@ class SweepFolder:
         """What `sweep.yaml` says; raises FolderDamaged if it was changed."""
         content = self.sweep_file.read_bytes()
         first, _, rest = content.partition(b"\n")
-        if DIGEST.fullmatch(first) and content != with_digest(rest):  # version 0.1 has written none
+        if DIGEST.fullmatch(first) and content != with_digest(rest):  # version 0.1 wrote no digest
             raise FolderDamaged(f"{self.sweep_file} was changed after the sweep had begun; put it back as it was")
         return read_yaml(self.sweep_file)
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """In this context, `stop_file` tells the trials to stop; neither before it nor afterwards."""
+        """In this context, `stop_file` can be made, to tell the trials to stop; it is removed before and afterwards."""
         self.stop_file.unlink(missing_ok=True)
         try:
             yield
@@ -197,7 +197,7 @@ class SweepFolder:
 
     @cached_property
     def seeds(self) -> int:
-        """How many runs a trial is to have."""
+        """The number of runs of a trial."""
         tune = self.fields().get("tune")
         require_mapping(tune, f"`tune` in {self.sweep_file}", seeds=int)
         return tune["seeds"]  # type: ignore[index]
@@ -206,31 +206,31 @@ class SweepFolder:
         return TrialFolder(self.path / "trials" / name, self.seeds)
 
     def trials(self) -> list[TrialFolder]:
-        """Those that have begun."""
+        """The trials that have begun."""
         return [trial for trial in self.begun() if trial.point_file.exists()]
 
     def begun(self) -> list[TrialFolder]:
-        """All that there is a folder of; one that was killed at once has no point yet."""
+        """All trials that have a folder; a trial that was killed as it started has no point yet."""
         return [self.trial(each.name) for each in sorted((self.path / "trials").glob("*/"))]
 
 
 def with_digest(content: bytes) -> bytes:
-    """A YAML file whose first line, a comment, is the SHA-256 of what follows, so that a change is found out."""
+    """A YAML file whose first line, a comment, has the SHA-256 of what follows, so that changes are noticed."""
     return b"# SHA-256 of what follows: " + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 def name_of_point(point: SweepPoint) -> str:
-    """The name of a trial whose point is known by nothing else."""
+    """The name of a trial whose point has no number: a digest of the point."""
     return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def numbered(number: int) -> str:
-    """The name of a trial whose point is known by its number."""
+    """The name of a trial whose point has a number."""
     return f"{number:05d}"
 
 
 def means(runs: list[list[Record]]) -> list[Record]:
-    """Record by record, the mean of what is a number; a figure that some run does not have is left out.
+    """Record by record, the means of the numbers; a figure that some run does not have is left out.
 
     Runs that a budget ends do so in different rounds: the means of their last records come last.
     """

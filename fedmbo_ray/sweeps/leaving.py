@@ -1,4 +1,4 @@
-"""How an interrupted sweep ends: the trials that run save their state after the round that is under way."""
+"""How an interrupted sweep ends: the trials that run save their state after the current round."""
 
 import math
 import time
@@ -18,7 +18,7 @@ PATIENCE = 20.0  # seconds for a round and its checkpoint
 class Leaving(Callback):
     """Once `asked`, it tells the trials to stop, waits for those that run, and raises KeyboardInterrupt.
 
-    A trial that starts in the meantime sees that it is to stop, and does nothing.
+    A trial that starts in the meantime finds the request to stop, and does nothing.
     """
 
     def __init__(self, folder: SweepFolder, asked: Callable[[], bool]) -> None:
@@ -26,7 +26,7 @@ class Leaving(Callback):
         self.running: list[Trial] = []
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
-        return Callback, ()  # Tune keeps a copy for a restoration of its own, which is not used
+        return Callback, ()  # Tune pickles callbacks for its own restoration, which is not used here
 
     def on_step_end(self, iteration: int, trials: "list[Trial]", **info: object) -> None:
         if not self.asked():

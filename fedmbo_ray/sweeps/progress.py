@@ -23,10 +23,11 @@ EARLY = 0.02  # the share of a sweep before which its rate says little: starting
 class SweepProgress:
     def __init__(self, sweep: SweepPlan, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
-        self.rounds: dict[str, int | None] = {}  # of a trial, since they may differ
+        self.rounds: dict[str, int | None] = {}  # for each trial, since they may differ
         self.waits, rounds = any(sweep.rungs), rounds_in_all(sweep, total)
-        self.whole = total if rounds is None or sweep.rounds is None else rounds / sweep.rounds  # runs to their end
-        self.shares = {trial.name: self._share(trial) for trial in folder.trials()}  # of a run that a trial has done
+        # The work of the sweep, and how much of it each trial has done, in complete runs.
+        self.whole = total if rounds is None or sweep.rounds is None else rounds / sweep.rounds
+        self.shares = {trial.name: self._share(trial) for trial in folder.trials()}
         self.before = sum(self.shares.values())
         before = [each for each in ranked(folder, sweep.tune) if self.waits or each.status in STATUSES]
         self.status = {each.name: each.status if each.status in STATUSES else WAITING for each in before}
@@ -58,7 +59,7 @@ class SweepProgress:
 
     def ended(self, name: str, status: str) -> None:
         self.status[name] = status
-        if status in STATUSES and not self.waits:  # what is left of a trial is not to be done
+        if status in STATUSES and not self.waits:  # the rest of the trial will not be run
             self.shares[name] = 1.0
         if self.live is None and status in STATUSES:
             round, score = self.rows.get(name, (0, float("nan")))
@@ -66,7 +67,7 @@ class SweepProgress:
             self._say(f"trial {name} {status} in round {round}: {self.sweep.tune.metric} {score:.4g} ({label})")
 
     def decided(self) -> None:
-        """Look which of the trials that were waiting have been stopped."""
+        """Check which of the waiting trials have been stopped."""
         for name in [name for name, status in self.status.items() if status == WAITING]:
             if (status := self.folder.trial(name).status) in STATUSES:
                 self.ended(name, status)
@@ -82,7 +83,7 @@ class SweepProgress:
             self._say(self.line())
 
     def done(self) -> int:
-        """How many trials have ended."""
+        """The number of trials that have ended."""
         return sum(status in STATUSES for status in self.status.values())
 
     def line(self) -> str:
@@ -94,7 +95,7 @@ class SweepProgress:
         return f"{self.done()}/{self.total} trials done, {running} running{wait}{lead}{self.eta()}"
 
     def eta(self) -> str:
-        """How long it takes at most: trials that are stopped early make it shorter."""
+        """The longest time that the rest may take; it is shorter if trials are stopped early."""
         seconds, left = time.monotonic() - self.started, self.whole - self.before
         share = (sum(self.shares.values()) - self.before) / left if left > 0 else 0.0
         if share < EARLY:
@@ -111,7 +112,7 @@ class SweepProgress:
         return table
 
     def _share(self, trial: TrialFolder) -> float:
-        """How much of a run a trial has done; one that ends early has all done, where nobody waits for it."""
+        """How much of a run a trial has done; without rungs, a trial that has ended counts as a complete run."""
         if trial.status in STATUSES and not self.waits:
             return 1.0
         lasts, limits = trial.lasts(), Limits.of(self.sweep.config(trial.point))

@@ -1,6 +1,6 @@
-"""Proof of a sweep's folder: points, configs, records and results of all trials are those of the sweep.
+"""Proves that the points, configs, records and results in a sweep's folder belong to the sweep.
 
-Whoever goes on with a sweep proves it once, before anything is decided, and can then rely on what is there.
+This is done once when a sweep is continued, before anything is decided. Later steps rely on the folder.
 """
 
 from contextlib import ExitStack
@@ -20,8 +20,8 @@ from fedmbo_ray.sweeps.space import SweepPoint
 def prove(sweep: SweepPlan, folder: SweepFolder) -> None:
     """Raise FolderDamaged or RunFailed if a trial is not one of this sweep, or was changed after it was run.
 
-    Runs that have not ended go back to their newest checkpoints, as when they go on, so that all that is left is
-    proven. Those that have lost their result do so, too: it is made again. The sweep must be claimed.
+    Runs that have not ended go back to their newest checkpoints, as in a resume, so that everything that remains is
+    proven. So do runs that have lost their result, which is then made again. The sweep must be claimed.
     """
     points = sweep.points()
     known = None if points is None else {numbered(number): point for number, point in enumerate(points)}
@@ -32,7 +32,7 @@ def prove(sweep: SweepPlan, folder: SweepFolder) -> None:
 
 
 def require_own_point(sweep: SweepPlan, trial: TrialFolder, known: dict[str, SweepPoint] | None) -> None:
-    """Raise FolderDamaged unless a trial has the point that the sweep has for it; `known` are those by name."""
+    """Raise FolderDamaged unless a trial has the point that the sweep gives it; `known` has the points by name."""
     point = trial.point
     if known is None:
         own = trial.name.partition("-")[0] == name_of_point(point)
@@ -42,13 +42,13 @@ def require_own_point(sweep: SweepPlan, trial: TrialFolder, known: dict[str, Swe
         own = trial.point_file.exists() and known.get(trial.name) == point
     if not own:
         raise FolderDamaged(
-            f"{trial.path} is no trial of this sweep, or has another point ({trial.label}); put "
+            f"{trial.path} is not a trial of this sweep, or has another point ({trial.label}); put "
             f"{trial.point_file.name} back as it was, or remove {trial.path} to run it again"
         )
 
 
 def prove_trial(sweep: SweepPlan, trial: TrialFolder) -> None:
-    """Check the runs of a trial; one that was stopped keeps all its records, since it is not to go on."""
+    """Check the runs of a trial. A trial whose ending is valid keeps all its records, since it will not go on."""
     with ExitStack() as stack:
         for seed, run in trial.numbered_runs():
             stack.enter_context(held(run.path, PATIENCE))
@@ -64,9 +64,9 @@ def prove_trial(sweep: SweepPlan, trial: TrialFolder) -> None:
 
 
 def require_same_run(folder: RunFolder, config: RunConfig) -> None:
-    """Raise RunFailed if a folder has a run of another config; what a newer version has added counts as its default.
+    """Raise RunFailed if a folder has a run of another config; keys that a newer version has added have their defaults.
 
-    A config that can't be read is written again: checkpoints tell whether they are of this one.
+    A config file that can't be read is written again: the checkpoints prove whether they belong to this config.
     """
     if not folder.has_records():
         return

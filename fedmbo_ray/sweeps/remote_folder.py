@@ -37,13 +37,13 @@ class Piece(NamedTuple):
 
 
 class Keeper:
-    """Has the sweep's folder before it; every call may be repeated."""
+    """An actor on the machine that has the sweep's folder; every call may be repeated."""
 
     def __init__(self, out: str) -> None:
         self.trials, self.owners = Path(out) / "trials", dict[str, str]()
 
     def fetch(self, trial: str, owner: str) -> dict[str, bytes]:
-        """All files of a trial; from now on they are this owner's alone."""
+        """All files of a trial; it then belongs to this owner alone."""
         self.owners[trial] = owner
         return {path: (self.trials / trial / path).read_bytes() for path in files_of(self.trials / trial)}
 
@@ -52,7 +52,7 @@ class Keeper:
         return (self.trials.parent / STOP).exists()
 
     def store(self, trial: str, owner: str, pieces: list[Piece], gone: list[str]) -> bool:
-        """Whether the trial was still this owner's."""
+        """Store files of a trial; returns whether it still belonged to this owner."""
         if self.owners.setdefault(trial, owner) != owner:
             return False
         for path in gone:
@@ -82,7 +82,7 @@ class Sent(NamedTuple):
 
 
 class Copy:
-    """A trial's folder away from home."""
+    """The copy of a trial's folder on another machine."""
 
     def __init__(self, keeper: "ActorHandle", folder: TrialFolder) -> None:
         self.keeper, self.folder, self.owner = keeper, folder, uuid.uuid4().hex
@@ -93,30 +93,30 @@ class Copy:
         self.sent = {path: Sent.of(data) for path, data in files.items()}
 
     def send(self) -> None:
-        """What is new: of a file that has only grown, its end."""
+        """What is new; for a file that has only grown, the end of it."""
         now = {path: (self.folder.path / path).read_bytes() for path in files_of(self.folder.path)}
         pieces = [Piece(path, self._kept(path, data), data) for path, data in now.items()]
         new = [Piece(path, start, data[start:]) for path, start, data in pieces if start < len(data)]
-        new.sort(key=lambda piece: "/checkpoints/" in piece.path)  # records before the checkpoints that speak of them
+        new.sort(key=lambda piece: "/checkpoints/" in piece.path)  # records before the checkpoints that count them
         gone = [path for path in self.sent if path not in now]
         if (new or gone) and not ray.get(self.keeper.store.remote(self.folder.name, self.owner, new, gone)):
             raise RunFailed(f"trial {self.folder.name} continues on another node: this one was considered lost")
         self.sent = {path: Sent.of(data) for path, data in now.items()}
 
     def _kept(self, path: str, data: bytes) -> int:
-        """How much of a file is at home already."""
+        """How much of a file the keeper has already."""
         sent = self.sent.get(path)
         return sent.size if sent is not None and sent == Sent.of(data[: sent.size]) else 0
 
 
 def files_of(folder: Path) -> list[str]:
-    """What is kept of a trial: not the locks, nor what is half written."""
+    """The files of a trial to keep: all but locks and half-written files."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
     return [str(path.relative_to(folder)) for path in found]
 
 
 class Asking:
-    """Whether the keeper says that trials are to stop; asks it now and then."""
+    """Tells whether trials are to stop; asks the keeper every half second."""
 
     def __init__(self, keeper: "ActorHandle") -> None:
         self.keeper, self.answer, self.next = keeper, False, 0.0
@@ -143,7 +143,7 @@ class Home(NamedTuple):
             return False
 
     def stopping(self) -> Callable[[], bool]:
-        """Tells a trial, which asks after every round, whether it is to stop."""
+        """A function that a trial calls after every round: whether it is to stop."""
         return (Path(self.path) / STOP).exists if self.keeper is None else Asking(self.keeper)
 
     def close(self) -> None:

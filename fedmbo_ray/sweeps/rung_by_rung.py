@@ -1,4 +1,4 @@
-"""The trials of a sweep with rungs, in the order in which Ray Tune is to run them."""
+"""Gives Ray Tune the trials of a sweep with rungs, in the right order."""
 
 import math
 from typing import TYPE_CHECKING
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class RungByRung(Searcher):
-    """Proposes the trials that are to come to a rung and, when all have done so, those that go on.
+    """Proposes the trials that are to reach a rung and, when all have reached it, those that go on.
 
-    To Ray Tune, each way to a rung is a trial that runs to its end. So a trial that waits takes no room; it goes on
-    from its folder, wherever there is room then.
+    To Ray Tune, each stretch up to a rung is a trial that runs to its end. So a trial that waits uses no resources. It
+    goes on from its folder, on any machine that has room.
     """
 
     def __init__(self, sweep: SweepPlan, folder: SweepFolder, progress: SweepProgress) -> None:
@@ -29,10 +29,10 @@ class RungByRung(Searcher):
         self.sweep, self.folder, self.progress = sweep, folder, progress
         self.points = sweep.points() or []
         self.to_run: list[TrialConfig] = []
-        self.under_way, self.limit = 0, math.inf  # how many that were proposed have not ended, and may be so at a time
+        self.under_way, self.limit = 0, math.inf  # proposed trials that have not ended; the most there may be
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
-        return Searcher, ()  # Tune keeps a copy for a restoration of its own, which is not used
+        return Searcher, ()  # Tune pickles searchers for its own restoration, which is not used here
 
     def suggest(self, trial_id: str) -> "TrialConfig | str | None":
         if not self.to_run and not self.under_way:
@@ -48,16 +48,16 @@ class RungByRung(Searcher):
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self.limit = max_concurrent
-        return True  # Tune need not see to it
+        return True  # the limit is kept here, not by Tune
 
     def _ready(self, number: int, until: int | None) -> "TrialConfig":
         trial, point = self.folder.trial(numbered(number)), self.points[number]
-        if trial.status == "stopped":  # before a better one had failed
+        if trial.status == "stopped":  # it was stopped, but a better one has failed since
             trial.begin(point)
         return {"point": point, "number": number, "until": until}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, object] | None = None, error: bool = False) -> None:
-        """Not called for every trial: not if a process could not be used again. So `UnderWay` looks at all."""
+        """Tune does not call this for every trial (not if a process can't be reused), so `UnderWay` counts instead."""
 
 
 class UnderWay(Callback):

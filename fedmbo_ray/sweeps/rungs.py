@@ -1,7 +1,7 @@
-"""Rungs: rounds in which all trials wait for each other, until the best of them go on.
+"""Rungs: rounds at which all trials wait for each other, and from which the best go on.
 
-Who goes on follows from the records in the trials' folders alone. So it is the same on any number of cores and nodes,
-and a sweep that was interrupted comes to the same decisions again.
+Which trials go on depends only on the records in their folders. So the decisions are the same on any number of cores
+and nodes, and after an interruption.
 """
 
 from itertools import pairwise
@@ -14,26 +14,26 @@ from fedmbo_ray.sweeps.space import SweepPoint
 
 
 class Arrival(NamedTuple):
-    """A trial that has come to a rung, or to its end before."""
+    """A trial that has reached a rung, or has ended before it."""
 
     number: int
     score: float | None  # None if it has diverged or failed, or has no such figure
-    lasts: list[Record]  # the last record of each run up to the rung; none if the trial has failed before
+    lasts: list[Record]  # the last record of each run up to the rung; none if the trial failed before it
 
 
 def has_come_to(round: int, record: Record) -> bool:
-    """Whether a run with this last record has come as far as a round, or to its end."""
+    """Whether a run with this last record has reached a round, or has ended."""
     return record["round"] >= round or "status" in record
 
 
 def going_on(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> tuple[list[int], int | None]:
-    """The numbers of the trials to run now, and the rung that they run to, None for their end.
+    """The numbers of the trials to run now, and the rung that they run to; None if they run to their end.
 
-    The others have ended, or wait. Those that were not among the best at a rung are noted as stopped.
+    All others have ended or wait. Trials that are not among the best at a rung are marked as stopped.
     """
     group = list(range(len(points)))
     for rung in sweep.rungs:
-        if len(group) < 2:  # there is nobody to wait for
+        if len(group) < 2:  # there is no other trial to wait for
             break
         found = [arrival(sweep, folder, number, points[number], rung) for number in group]
         arrivals = [each for each in found if each is not None]
@@ -44,7 +44,7 @@ def going_on(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) ->
 
 
 def arrival(sweep: SweepPlan, folder: SweepFolder, number: int, point: SweepPoint, rung: int) -> Arrival | None:
-    """A trial at a rung; None if it has not come so far."""
+    """A trial at a rung; None if it has not reached the rung."""
     trial = folder.trial(numbered(number))
     runs = [run.proven_records() for run in trial.runs] if trial.point == point else []
     if len(runs) == sweep.tune.seeds and all(records and has_come_to(rung, records[-1]) for records in runs):
@@ -55,7 +55,7 @@ def arrival(sweep: SweepPlan, folder: SweepFolder, number: int, point: SweepPoin
 
 
 def decided(sweep: SweepPlan, folder: SweepFolder, arrivals: list[Arrival], rung: int) -> list[int]:
-    """The numbers of the trials that go on from a rung; the others are noted as stopped."""
+    """The numbers of the trials that go on from a rung; the others are marked as stopped."""
     order = in_order(arrivals, sweep.tune.mode)
     best = [each for each in order[: sweep.tune.scheduler.places(len(order))] if each.score is not None]
     for place, each in enumerate(order[len(best) :], start=len(best) + 1):
@@ -64,13 +64,13 @@ def decided(sweep: SweepPlan, folder: SweepFolder, arrivals: list[Arrival], rung
 
 
 def in_order(arrivals: list[Arrival], mode: str) -> list[Arrival]:
-    """The best first, by number where scores are equal; those without a score last."""
+    """The best first, equal scores by number; trials without a score last."""
     sign = 1 if mode == "min" else -1
     return sorted(arrivals, key=lambda each: (each.score is None, sign * (each.score or 0.0), each.number))
 
 
 def stop(trial: TrialFolder, arrival: Arrival, place: str) -> None:
-    """Note how a trial ends that does not go on, unless it has come to its end by itself."""
+    """Note the ending of a trial that does not go on, unless its runs have ended by themselves."""
     if all("status" in last for last in arrival.lasts):
         return
     reason = next((str(last["reason"]) for last in arrival.lasts if last.get("status") == "diverged"), None)
@@ -80,7 +80,7 @@ def stop(trial: TrialFolder, arrival: Arrival, place: str) -> None:
 
 
 def stages(sweep: SweepPlan, trials: int) -> list[tuple[int, int]]:
-    """To which rounds the trials run, and how many of them at most; none if their budget alone ends them."""
+    """For each rung and the end: the round, and at most how many trials run to it; empty if only a budget ends them."""
     if sweep.rounds is None:
         return []
     found = []
@@ -93,7 +93,7 @@ def stages(sweep: SweepPlan, trials: int) -> list[tuple[int, int]]:
 
 
 def rounds_in_all(sweep: SweepPlan, trials: int) -> int | None:
-    """How many rounds so many trials run together, at most; None if their budget alone ends them."""
+    """The most rounds that a number of trials can run in total; None if only their budget ends them."""
     found = stages(sweep, trials)
     pairs = pairwise([(0, trials), *found])
     return sum(count * (until - start) for (start, _), (until, count) in pairs) if found else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedmbo_ray.sweeps.space import Space
 
-NO_END = 10**9  # rounds, for schedulers of trials that end with their budget
+NO_END = 10**9  # in rounds: for trials that only their budget ends
 
 
 class Scheduler(Protocol):
@@ -27,11 +27,11 @@ class Scheduler(Protocol):
         ...
 
     def rungs(self, rounds: int) -> Iterator[int]:
-        """The rounds, below so many, in which every trial waits for all others, and some are stopped."""
+        """The rounds, below `rounds`, at which every trial waits for all others, and some trials are stopped."""
         ...
 
     def places(self, trials: int) -> int:
-        """How many of the trials at a rung go on."""
+        """How many of `trials` trials at a rung go on."""
         ...
 
 
@@ -58,9 +58,9 @@ class Fifo(_NeverWaits):
 
 @settings
 class Halving:
-    """Successive halving: at 1, η, η², … times `grace` rounds all trials wait, and of n the best ⌈n/η⌉ go on.
+    """Successive halving: at 1, η, η², … times `grace` rounds, all trials wait; of n trials, the best ⌈n/η⌉ go on.
 
-    `sweeps/rungs.py` runs them from rung to rung; Ray Tune sees trials that run to their end.
+    `sweeps/rungs.py` decides which trials run to the next rung; for Ray Tune, each of them runs to its end.
     """
 
     compares: ClassVar[bool] = False

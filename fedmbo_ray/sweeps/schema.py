@@ -22,7 +22,7 @@ from fedmbo_ray.sweeps.schedulers import NO_END, AnyScheduler, Fifo
 from fedmbo_ray.sweeps.searches import SEARCHES, AnySearch, Random
 from fedmbo_ray.sweeps.space import Dimension, SweepPoint, corners, dimensions, placed, require_known
 
-MANY = 2000  # points, from which on a user is told that they are checked one by one
+MANY = 2000  # with more points than this, a line says that they are being checked
 
 
 class TuneSection(Section):
@@ -38,7 +38,7 @@ class TuneSection(Section):
     time_budget: Positive | None = None  # seconds for the whole sweep
     retries: Annotated[int, Ge(0)] = 2  # of a trial whose process dies or that raises
     cpus_per_trial: Share = 1.0  # of the process that runs a trial; its client actors have their own
-    resources: dict[str, Positive] = Field(default_factory=dict)  # that each process of a trial asks for besides
+    resources: dict[str, Positive] = Field(default_factory=dict)  # other resources of each process of a trial
     tracking_uri: str | None = None  # of MLflow; None: a file mlflow.db in the working folder
     experiment: str | None = None  # in MLflow; None: the sweep's name
 
@@ -103,7 +103,7 @@ class SweepPlan(NamedTuple):
 
     @property
     def rungs(self) -> Iterator[int]:
-        """The rounds in which all trials wait for each other."""
+        """The rounds at which all trials wait for each other."""
         return self.tune.scheduler.rungs(self.rounds or NO_END)
 
     @property
@@ -182,7 +182,7 @@ def check(sweep: SweepPlan) -> None:
     if rungs and sweep.points() is None:
         search = SEARCHES.name_of(sweep.tune.search)
         rule = "this scheduler compares all trials with each other, so search must be grid or random"
-        raise ConfigError(f"{rule}, but is {search}; asha goes with every search", "tune", "scheduler")
+        raise ConfigError(f"{rule}, but is {search}; asha works with every search", "tune", "scheduler")
     points = sweep.examples()
     if len(points) > MANY:
         print(f"checking {len(points)} points", file=sys.stderr, flush=True)
@@ -193,7 +193,7 @@ def check(sweep: SweepPlan) -> None:
 
 
 def check_rungs(rungs: list[int], record: RecordConfig, metric: str) -> None:
-    """Raise a ConfigError if trials have no score at some rung."""
+    """Raise a ConfigError if trials would have no score at one of the rungs."""
     every = {"every": record.every, **({"exact_every": record.exact_every} if metric in EXACT else {})}
     for key, rounds in every.items():
         rung = next((rung for rung in rungs if rounds is not None and rung % rounds), None)

@@ -1,4 +1,4 @@
-"""What one trial of a sweep does: the runs of its point, one for each seed, told to Ray Tune record by record."""
+"""What one trial of a sweep does: the runs of its point, one for each seed, reported to Ray Tune record by record."""
 
 import math
 import platform
@@ -41,12 +41,12 @@ class TrialConfig(TypedDict):
 
     point: SweepPoint
     before: NotRequired[int]  # how often the point was proposed before
-    number: NotRequired[int]  # of the trial, where Tune has others
+    number: NotRequired[int]  # of the trial, if Tune's own numbers differ
     until: NotRequired[int | None]  # the round where the trial waits for others; None: it runs to its end
 
 
 def run_trial(config: TrialConfig, plain: Fields, home: Home, numbers: list[int] | None) -> None:
-    """Called by Ray Tune in a process of its own, with the point that it has chosen for this trial."""
+    """Called by Ray Tune in a separate process, with the point that it has chosen for this trial."""
     sweep, point = make_sweep(plain), config["point"]
     name = trial_name(tune.get_context().get_trial_id(), config, numbers)
     if sweep.tune.scheduler.copies and not home.seen():
@@ -69,13 +69,14 @@ def run_in(
     until: int | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run what is left of a trial in its folder, or of its way to round `until`, where it may have to wait.
+    """Run what is left of a trial in its folder, up to round `until` if given, where it may have to wait.
 
-    `keep` is called for whenever something is new in the folder; once `stop` is true after a round, the state is saved.
+    `keep` is called whenever the folder has something new. If `stop` is true after a round, the state is saved and the
+    trial ends.
     """
     limits = Limits.of(sweep.config(point))
     if folder.point == point and folder.done:
-        for record in folder.records():  # asha compares others with it
+        for record in folder.records():  # asha compares other trials with these
             tune.report(report_of(sweep, limits, [record]))
         return
     folder.begin(point)
@@ -87,7 +88,7 @@ def run_in(
     with ExitStack() as stack:
         for records in together(sweep, point, folder, stack, stop):
             known = records[0]["round"] <= saved and "status" not in records[0]
-            if known and copies:  # its age must not fall
+            if known and copies:  # its number of rounds must not decrease
                 continue
             if not known or saved == 0:
                 folder.note_system({"round": records[0]["round"], "node": node(), **system_figures()})
@@ -97,16 +98,16 @@ def run_in(
                 tune.report(figures, checkpoint=checkpoint(folder, copy) if copies else None)
             if until is not None and all(has_come_to(until, record) for record in records):
                 break
-    keep()  # the checkpoints of runs that were closed on their way
+    keep()  # the checkpoints of runs that were closed before their end
 
 
 def node() -> str:
-    """Where this process is, in words that tell several nodes on one machine apart."""
+    """Where this process runs, in words that distinguish several nodes on one machine."""
     return f"{platform.node()}/{ray.get_runtime_context().get_node_id()[:6]}"
 
 
 def system_figures() -> dict[str, float]:
-    """What this process holds, and how busy it and its machine have been since the last look."""
+    """The memory of this process, and how busy it and its machine have been since the last call."""
     memory = psutil.virtual_memory()
     return {
         "process_memory_megabytes": PROCESS.memory_info().rss / 2**20,
@@ -130,7 +131,7 @@ def trial_name(trial_id: str, config: TrialConfig, numbers: list[int] | None) ->
 
 
 def checkpoint(folder: TrialFolder, directory: str) -> tune.Checkpoint:
-    """What another trial needs to go on from where this one is; Tune makes a copy of its own."""
+    """What another trial needs to continue from this one's state; Tune makes its own copy."""
     shutil.copytree(folder.path, directory, dirs_exist_ok=True)
     return tune.Checkpoint.from_directory(directory)
 
@@ -146,7 +147,7 @@ def report_of(sweep: SweepPlan, limits: Limits, records: list[Record]) -> dict[s
 def together(
     sweep: SweepPlan, point: SweepPoint, folder: TrialFolder, stack: ExitStack, stop: Callable[[], bool]
 ) -> Iterator[list[Record]]:
-    """The records of all seeds, side by side, until `stop` is true; a run that has ended stays at its last."""
+    """The records of all seeds, side by side, until `stop` is true; a run that has ended keeps its last record."""
     configs, shared = [sweep.config(point, seed) for seed in range(sweep.tune.seeds)], SharedBackends()
     made = [
         records_of(config, folder.run(seed), pool_of(config, seed) if pooled(config) else shared, stop)
@@ -168,7 +169,7 @@ def together(
 def records_of(
     config: RunConfig, folder: RunFolder, make_backend: MakeBackend, stop: Callable[[], bool] = lambda: False
 ) -> Generator[Record]:
-    """The records of a run, from where it was left; nothing of one that has ended is computed again."""
+    """The records of a run, continued from its folder; nothing of a run that has ended is computed again."""
     require_same_run(folder, config)
     known = folder.proven_records()
     if known and "status" in known[-1]:

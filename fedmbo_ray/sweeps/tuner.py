@@ -1,4 +1,4 @@
-"""A sweep's trials on Ray Tune. What they have done is in the sweep's folder, so that a new start is a continuation."""
+"""Runs a sweep's trials on Ray Tune. Their state is in the sweep's folder, so a new start continues them."""
 
 import logging
 import re
@@ -47,9 +47,9 @@ QUIET = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that is to stop as it starts has no result
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that stops as it starts has no result
 }
-AT_ONCE = {"TUNE_MAX_PENDING_TRIALS_PG": "200"}  # as Tune has it itself where it is given all points beforehand
+AT_ONCE = {"TUNE_MAX_PENDING_TRIALS_PG": "200"}  # Tune's own value when it gets all points beforehand
 
 
 def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
@@ -61,7 +61,7 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
         return
     quiet = environment_with(QUIET | (AT_ONCE if any(sweep.rungs) else {}))
     with at_stake(), folder.stoppable(), ray_session(), quiet:
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, in one line
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported here, in one line
         start_ray()
         with (
             ray_watched() as health,
@@ -78,7 +78,7 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
 
 
 class RayDied(BaseException):
-    """Passes through Tune, which cleans up after other exceptions, by calls that a dead Ray never answers."""
+    """No `Exception`: after one, Tune would clean up with calls that a dead Ray never answers."""
 
     def __init__(self, reason: errors.RunStopped) -> None:
         self.reason = reason
@@ -99,7 +99,7 @@ def workspace_of(sweep: SweepPlan, folder: SweepFolder) -> Iterator[str]:
 
 
 def left(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> dict[int, SweepPoint]:
-    """The points to run now, by number; a scheduler that compares trials is told of those that have ended, too."""
+    """The points to run now, by number; with a scheduler that compares trials, also those that have ended."""
     if any(sweep.rungs):
         return {number: points[number] for number in going_on(sweep, folder, points)[0]}
     trials = [folder.trial(numbered(number)) for number in range(len(points))]
@@ -111,7 +111,7 @@ def left(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> dic
 
 
 def remaining(sweep: SweepPlan, folder: SweepFolder) -> int:
-    """How many trials a search that proposes points is still to run."""
+    """How many trials are left for a search that proposes points."""
     return sweep.tune.samples - sum(trial.done for trial in folder.trials())
 
 
@@ -125,7 +125,7 @@ def tuner(
     asked: Callable[[], bool],
     health: RayHealth,
 ) -> tune.Tuner:
-    """It ends early, with a KeyboardInterrupt, once it is `asked` to."""
+    """The tuner of a sweep; once `asked` is true, it ends early with a KeyboardInterrupt."""
     section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if any(sweep.rungs) else None
     listed = waiting if by_rung is None else None
     numbers = None if listed is None else list(listed)
@@ -142,7 +142,7 @@ def tuner(
             num_samples=1 if listed is not None else -1 if by_rung is not None else section.samples,
             max_concurrent_trials=section.concurrency,
             time_budget_s=section.time_budget,
-            reuse_actors=not section.scheduler.copies,  # a process that is kept would hold the trial's folder
+            reuse_actors=not section.scheduler.copies,  # a process that is reused would hold the trial's folder
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -159,7 +159,7 @@ def group(sweep: SweepPlan, config: TrialConfig) -> tune.PlacementGroupFactory:
 
 
 def space(sweep: SweepPlan) -> "Space":
-    """The dimensions as Ray Tune has them."""
+    """The dimensions in the form that Ray Tune uses."""
     return {"point": {each.path: domain(each) for each in sweep.dims}}
 
 
@@ -168,13 +168,13 @@ def domain(dim: Dimension) -> "Domain":
 
 
 def proposer(sweep: SweepPlan, folder: SweepFolder) -> "Searcher | None":
-    """It begins with the points that it has proposed before; trials that have ended are told again, not run."""
+    """A search that begins with the points proposed before; trials that have ended are reported again, not run."""
     known = [{f"point/{path}": value for path, value in trial.point.items()} for trial in folder.trials()]
     return sweep.tune.search.proposer(space(sweep), sweep.tune.mode, sweep.seed, known)
 
 
 class Observer(Callback):
-    """Hears of every trial, notes how it ended, and keeps the progress going."""
+    """Notes how every trial ended, and updates the progress."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Observer(Callback):
         self.deadline = time.monotonic() + (sweep.tune.time_budget or float("inf"))
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
-        return Callback, ()  # Tune keeps a copy for a restoration of its own, which is not used
+        return Callback, ()  # Tune pickles callbacks for its own restoration, which is not used here
 
     def on_trial_result(self, iteration: int, trials: Trials, trial: "Trial", result: Result, **info: object) -> None:
         self.progress.heard(self._name(trial), int(result["round"]), result["share"], result["score"])
@@ -209,11 +209,11 @@ class Observer(Callback):
         self.progress.refresh()
 
     def _end(self, trial: "Trial", status: str, reason: str) -> None:
-        """Unless its runs tell themselves how they ended, it waits at a rung, or the sweep is not to go on."""
+        """Note how a trial ended, unless its runs show it, it waits at a rung, or the sweep is to stop."""
         if self.asked():
             return
         folder = self.folder.trial(self._name(trial))
-        if not folder.point:  # it did not get as far as that
+        if not folder.point:  # it ended before it had written its point
             folder.begin(trial.config["point"])
         waits = status == "stopped" and any(self.sweep.rungs)
         if folder.status == "running" and (status == "failed" or (not waits and time.monotonic() < self.deadline)):
@@ -225,7 +225,7 @@ class Observer(Callback):
 
 
 def last_line(file: str | None) -> str:
-    """What a trial's traceback ends with; of an error of this package's own, only its message."""
+    """The last line of a trial's traceback; for an error of this package, only its message."""
     try:
         lines = [line.strip() for line in Path(file or "").read_text().splitlines() if line.strip()]
     except OSError:

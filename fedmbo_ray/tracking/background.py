@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 2.0
 PATIENCE = 120.0  # seconds to wait for a server when everything else is done
-# that MLflow uses
+# packages whose errors come from MLflow or from what it uses
 PACKAGES = {"mlflow", "sqlalchemy", "sqlite3", "requests", "urllib3", "boto3", "botocore", "google", "azure"}
 
 
@@ -35,7 +35,7 @@ class Tracker(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Do what takes seconds and can be done ahead: imports, MLflow's database. Nothing shows in MLflow."""
+        """Do slow work beforehand: imports, and making MLflow's database. Nothing is shown in MLflow yet."""
         ...
 
     def update(self) -> None:
@@ -43,7 +43,7 @@ class Tracker(Protocol):
         ...
 
     def conclude(self) -> None:
-        """Send what is new to MLflow, and that nothing will follow."""
+        """Send what is new to MLflow, and mark the end."""
         ...
 
     def interrupt(self) -> None:
@@ -76,7 +76,7 @@ class BackgroundTracking:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.over.set()
         with self.told:
-            if kind is not None and not self.prepared.is_set():  # nothing shows in MLflow
+            if kind is not None and not self.prepared.is_set():  # nothing is shown in MLflow yet
                 return
             self.thread.join(timeout=PATIENCE)
             if kind is not None:
@@ -92,7 +92,7 @@ class BackgroundTracking:
             self._meanwhile(self.tracker.update)
 
     def _meanwhile(self, step: Callable[[], None]) -> None:
-        """Attempt a step beside what matters more: an error is printed once, and raised by `conclude` if it stays."""
+        """Attempt a step while the sweep runs: an error is printed once, and raised by `conclude` if it persists."""
         try:
             self.attempt(step)
         except Exception as error:

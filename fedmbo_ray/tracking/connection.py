@@ -1,4 +1,4 @@
-"""Where MLflow is, and how it is talked to."""
+"""Where MLflow is, and how this package connects to it."""
 
 import logging
 import os
@@ -18,8 +18,8 @@ from fedmbo_ray.core.timed_folders import require_writable
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-ENVIRONMENT = {  # fail at once if a server can't be reached; we try again ourselves
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # a request whose answer was lost may have made a run: it is found again
+ENVIRONMENT = {  # fail at once if a server can't be reached; this package retries itself
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # a repeated request could make a run twice, if only its answer was lost
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -31,7 +31,7 @@ TALKATIVE = ("mlflow", "alembic")  # databases made, experiments created
 
 
 def tracking_uri() -> str:
-    """Where MLflow is, where nothing else is said."""
+    """The address of MLflow, if none is given."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').absolute()}"
 
 
@@ -57,7 +57,7 @@ def require_writable_store(uri: str) -> None:
 
 @contextmanager
 def mlflow_at_hand() -> Iterator[None]:
-    """Within it, MLflow gives up soon and says little; what is changed for that is put back at the end."""
+    """In this context, MLflow gives up soon and prints little; the settings for this are undone at the end."""
     with environment_with({key: value for key, value in ENVIRONMENT.items() if key not in os.environ}):
         import mlflow  # noqa: F401 (it takes seconds, and sets the levels that are to be put back)
 
@@ -68,7 +68,7 @@ def mlflow_at_hand() -> Iterator[None]:
 
 
 def make_client(uri: str) -> "MlflowClient":
-    """A client of MLflow's."""
+    """An MLflow client; if MLflow is a file that does not exist, its database is made."""
     from mlflow import MlflowClient
 
     if uri.startswith(FILE) and "?" not in uri:
@@ -78,7 +78,7 @@ def make_client(uri: str) -> "MlflowClient":
 
 
 def make_store(file: Path) -> None:
-    """Make MLflow's database for its owner alone, unless there is one."""
+    """Make MLflow's database, which only its owner can open, if there is none."""
     with one_at_a_time(file.parent):
         if file.exists() and file.stat().st_size > 0:
             return
@@ -91,10 +91,10 @@ def make_store(file: Path) -> None:
 
 
 def make_empty_store(file: Path) -> None:
-    """Make a database in which MLflow has nothing yet.
+    """Make an empty database of MLflow's.
 
-    MLflow makes its tables in a hundred steps, each of which waits for the disk; killed among them, it leaves a
-    database that nothing can open again. So they are made in memory, where a name that is used once keeps them apart.
+    MLflow makes its tables in a hundred steps, each of which waits for the disk. If it is killed between them, nothing
+    can open the database again. So the tables are made in memory and copied; each database has its own name there.
     """
     from mlflow import MlflowClient
 

@@ -1,4 +1,4 @@
-"""An experiment of MLflow's: how it is found or made, and what all its runs have in common."""
+"""An MLflow experiment: how it is found or made, and what all its runs have in common."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ class MlflowExperiment:
         return self._client or self.open()
 
     def open(self) -> "MlflowClient":
-        """A client; where MLflow is a file that does not exist, its database is made."""
+        """A client; if MLflow is a file that does not exist, its database is made."""
         self._client = make_client(self.uri)
         return self._client
 

@@ -31,7 +31,7 @@ class Above(Protocol):
         ...
 
     def predict(self, tracker: "SweepTracker") -> None:
-        """Beside the means of every trial, tell MLflow what theory predicts."""
+        """Send the predictions of theory to MLflow, next to the means of every trial."""
         ...
 
 
@@ -44,7 +44,9 @@ class SweepTracker:
         self.runs: dict[str, TrackedRun] = {}
         self.pictures = ClientPictures()
         configs = [sweep.config(point) for point in corners(sweep.dims)]
-        self.keeps_model = study is None and configs[0].data is not None  # of the best trial, if that has one
+        self.keeps_model = (
+            study is None and configs[0].data is not None
+        )  # whether to keep the model of the best trial, if it has one
         alike = len({what_clients_have(config) for config in configs}) == 1
         self.all_trials = configs[0] if alike else None  # an example, if clients have the same data in all trials
 
@@ -103,7 +105,7 @@ class SweepTracker:
         parent.note_described()
 
     def update(self) -> None:
-        """Tell MLflow what is new."""
+        """Send what is new to MLflow."""
         if WHOLE_SWEEP not in self.runs:
             self.connect()
         for trial in self.folder.trials():
@@ -113,7 +115,7 @@ class SweepTracker:
         shown = self.runs.get(trial.name)
         if shown is not None and shown.ended:
             return
-        status = trial.status  # before the records: none comes after it
+        status = trial.status  # read before the records: if it has ended, all records are there
         if shown is None:
             parent, tags = self.runs[WHOLE_SWEEP].run_id, {"trial": trial.name}
             shown = self.runs[trial.name] = self._create(trial.name, trial.label, parent, tags)
@@ -149,7 +151,7 @@ class SweepTracker:
         shown.describe(self.sweep.config(trial.point, seed), trial.point, plain_markdown(trial.label), pictures)
 
     def interrupt(self) -> None:
-        """The sweep has not come to its end: it can be continued."""
+        """Mark the sweep as one that has not ended and can be continued."""
         if WHOLE_SWEEP in self.runs:
             self.runs[WHOLE_SWEEP].interrupt()
             if self.study is not None:
@@ -174,7 +176,7 @@ class SweepTracker:
         parent.end("finished")
 
     def _look_again(self) -> None:
-        """Tell again how trials ended where that has changed, as with `halving` when one that had failed comes back."""
+        """Send again how trials ended if this has changed, as with `halving` when a failed trial is run again."""
         for trial in self.folder.trials():
             shown = self.runs.get(trial.name)
             if shown is not None and shown.ended_otherwise(trial.status, trial.reason):
@@ -183,7 +185,7 @@ class SweepTracker:
                 self._update_trial(trial)
 
     def _mark_best(self, trial: TrialFolder) -> None:
-        """Tell it from the others, and from one that was the best before; keep its model."""
+        """Mark the best trial, unmark one that was the best before, and keep the model."""
         best = self.runs[trial.name]
         for run in self.experiment.runs(f"tags.`fedmbo.sweep` = '{self.folder.identity}' and tags.best = 'yes'"):
             if run.info.run_id != best.run_id:

@@ -39,7 +39,7 @@ class TrackedRun:
         self.round = int(run.data.metrics.get("round", -1))
         self.described = "fedmbo.described" in run.data.tags
         self.pictured = CLIENTS in run.data.tags
-        self.status, self.reason = (run.data.tags.get(key, "") for key in ("status", "reason"))  # of its end, as told
+        self.status, self.reason = (run.data.tags.get(key, "") for key in ("status", "reason"))  # as in MLflow
         self.ended = run.info.status == "FINISHED" and run.data.tags.get(KEY) != WHOLE_SWEEP
 
     def describe(self, config: RunConfig, point: SweepPoint, label: str, pictures: ClientPictures | None) -> None:
@@ -74,7 +74,7 @@ class TrackedRun:
         self.described = True
 
     def send(self, records: list[Record], system: list[Record]) -> None:
-        """All records that MLflow does not have; `round` goes with each, and tells how far it is."""
+        """Send all records that MLflow does not have; the metric `round` is sent with each and shows the progress."""
         beside = {each["round"]: each for each in system}
         batch: list[Metric] = []
         for record in records:
@@ -89,7 +89,7 @@ class TrackedRun:
             self.round = records[-1]["round"]
 
     def tell(self, numbers: dict[str, float]) -> None:
-        """Metrics of the run as a whole: those that MLflow does not have. Another value comes with the next step."""
+        """Send metrics of the whole run, if MLflow does not have them. A changed value gets the next step."""
         from mlflow.entities import Metric
 
         known, now = self.client.get_run(self.run_id).data.metrics, round(1000 * time.time())
@@ -98,12 +98,12 @@ class TrackedRun:
         self.client.log_batch(self.run_id, [Metric(key, each, now, steps[key]) for key, each in new.items()])
 
     def go_on(self) -> None:
-        """It is not at its end, or no longer."""
+        """Mark the run as running, also if it had ended before."""
         self.client.update_run(self.run_id, "RUNNING")
         self.ended = False
 
     def interrupt(self) -> None:
-        """It can be continued."""
+        """Mark the run as one that can be continued."""
         self.client.set_terminated(self.run_id, "KILLED")
 
     def end(self, status: str, reason: str = "", last: Record | None = None) -> None:
@@ -118,7 +118,7 @@ class TrackedRun:
         self.ended, self.status, self.reason = True, status, reason
 
     def ended_otherwise(self, status: str, reason: str) -> bool:
-        """Whether MLflow was told of another end than this."""
+        """Whether MLflow has another ending than this one."""
         return self.ended and (self.status, self.reason) != (status, reason[:LONGEST])
 
     def keep_model(self, config: RunConfig, folder: RunFolder) -> None:

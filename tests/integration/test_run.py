@@ -211,7 +211,7 @@ def test_the_third_signal_leaves_at_once_if_it_is_not_the_same_wish() -> None:
     soon, last = process.stderr.read().splitlines()
     assert (soon, last) == (
         "interrupted; saving ...",
-        "left at once; the last rounds may be lost; continue: this way",
+        "ended at once; the last rounds may be lost; continue: this way",
     )
 
 

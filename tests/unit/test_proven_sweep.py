@@ -99,7 +99,7 @@ REFUSED = {
     ),
     "one trial too many": (
         lambda path: shutil.copytree(path / "trials/00000", path / "trials/00007"),
-        "00007 is no trial of this sweep",
+        "00007 is not a trial of this sweep",
     ),
 }
 

@@ -1,6 +1,6 @@
-"""What a client actor does so that its GPU waits for as little as possible, and gives the same bits every time.
+"""How a client actor uses its GPU: with as little waiting as possible, and with the same bits every time.
 
-Samples, the problem's own tensors and x stay on the GPU, once for each actor; an answer leaves it in one copy.
+Samples, the problem's own tensors and x stay on the GPU, once for each actor. An answer leaves it in one copy.
 """
 
 from dataclasses import fields, is_dataclass, replace
@@ -14,14 +14,14 @@ from fedmbo_ray.data.array_clients import ArrayClients
 from fedmbo_ray.data.batches import ClientData
 from fedmbo_ray.problems.base import Problem
 
-GPU_ARITHMETIC = "no TF32, no autotuning, deterministic cuDNN"  # as `prepared_gpu` sets it, for a run's record
-FOR_DATA = 0.5  # of an actor's share of a GPU's memory; the rest is for x and what is computed
+GPU_ARITHMETIC = "no TF32, no autotuning, deterministic cuDNN"  # set by `prepared_gpu`; noted in a run's last record
+FOR_DATA = 0.5  # the part of an actor's share of GPU memory that data may take; the rest is for x and computing
 
 
 def prepared_gpu(share: float) -> float:
     """Set up an actor's share of a GPU; returns how many bytes of it data may take.
 
-    Memory is limited to the share; products have full float32 precision, and every algorithm adds in one order.
+    Memory is limited to the share. Products have full float32 precision, and sums are always formed in the same order.
     """
     torch.cuda.set_per_process_memory_fraction(min(share, 1.0))
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -30,7 +30,7 @@ def prepared_gpu(share: float) -> float:
 
 
 def data_on(device: torch.device, data: ClientData, room: float) -> ClientData:
-    """Data whose samples are on a device, if they are arrays and fit; others are copied there when they are drawn."""
+    """The data, with their samples on a device if they are arrays and fit there; others are copied when drawn."""
     return data.on(device, room) if isinstance(data, ArrayClients) and device.type != "cpu" else data
 
 
@@ -44,7 +44,7 @@ def problem_on(device: torch.device, problem: Problem) -> Problem:
 
 
 def on_host(results: list[Tensor]) -> Arrays:
-    """Tensors as arrays; what is on an accelerator leaves it in one copy."""
+    """Tensors as arrays; those on an accelerator leave it together, in one copy."""
     results = [each.detach() for each in results]
     if any(each.device.type != "cpu" for each in results):
         flat = torch.cat([each.contiguous().view(-1).view(torch.uint8) for each in results]).cpu()

@@ -37,7 +37,7 @@ class Computer:
     """What a client actor does, without Ray: answers requests on one device."""
 
     def __init__(self, task: Task, device: torch.device, room: float = 0.0) -> None:
-        """With `room`, as many bytes of data may be on the device."""
+        """At most `room` bytes of data are kept on the device."""
         self.task = Task(problem_on(device, task.problem), data_on(device, task.data, room), task.test)
         self.device = device
         self.vectors, self.prepared = KeptVectors[Tensor](), Prepared()
@@ -72,7 +72,7 @@ class Computer:
 
 
 def from_store(test: Arrays) -> Batch:
-    """The test data, which stay where they are; nobody writes to them."""
+    """The test data, without a copy: the tensors are read only."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return Batch(*map(torch.from_numpy, test))
@@ -87,17 +87,17 @@ class Member(NamedTuple):
 
 
 class ClientActor:
-    """Holds the task, whose data are in the node's object store, whom it leads, and no other state."""
+    """Holds the task, whose data are in the node's object store, and the actors that it leads; no other state."""
 
     def __init__(self, problem: Problem, data: ClientData, test: Arrays | None, profile: bool = False) -> None:
         torch.set_num_threads(1)
         # Woken by the driver, an actor must not take its core before the other actors have got their blocks.
         if hasattr(os, "SCHED_BATCH"):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        gc.freeze()  # nothing made so far is garbage: don't look through it again and again
+        gc.freeze()  # nothing made so far is garbage: the collector need not look through it
         device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         share = ray.get_runtime_context().get_assigned_resources().get("GPU", 1.0)
-        usable = device.type == "cuda" and torch.cuda.is_available()  # else the first answer says what is wrong
+        usable = device.type == "cuda" and torch.cuda.is_available()  # otherwise the first answer says what is wrong
         task = Task(problem, data, None if test is None else from_store(test))
         self.computer = Computer(task, device, prepared_gpu(share) if usable else 0.0)
         self.members: list[Member] = []

@@ -1,4 +1,4 @@
-"""Whether the Ray that this process uses still lives: without its head, calls wait, and Ray ends the process itself."""
+"""Whether the Ray that this process uses is alive: without its head, calls never return, and Ray ends the process."""
 
 import socket
 import threading
@@ -14,14 +14,14 @@ from ray import ObjectRef
 from fedmbo_ray.core.errors import RunStopped
 from fedmbo_ray.core.last_words import leave
 
-OWN = {"gcs_server", "raylet"}  # the processes without which a Ray that was started here is dead
-BETWEEN, BETWEEN_NODES = 1.0, 10.0  # seconds from one look to the next; the second asks the cluster's head
-AWAY = 35.0  # seconds that a cluster's head may be away; after 60, Ray's library ends this process
-TO_END = 15.0  # seconds that this process has to end by itself when Ray is dead; some calls then never return
+OWN = {"gcs_server", "raylet"}  # a Ray that was started here is dead without these processes
+BETWEEN, BETWEEN_NODES = 1.0, 10.0  # seconds between checks; at the second interval, the head is asked, too
+AWAY = 35.0  # seconds for which a cluster's head may be unreachable; after 60, Ray's library ends this process
+TO_END = 15.0  # seconds in which this process may end by itself when Ray is dead; some calls then never return
 
 
 class RayHealth:
-    """What must live for Ray to work: processes of this one, or else a cluster's head and this machine's node."""
+    """Checks what Ray needs: the processes that were started here, or else a cluster's head and this machine's node."""
 
     def __init__(self) -> None:
         context = ray.get_runtime_context()
@@ -30,12 +30,12 @@ class RayHealth:
         self.seen = self.looked = self.asked = time.monotonic()
 
     def require(self) -> None:
-        """Look, unless that was done within the last second; raises RunStopped if Ray is dead."""
+        """Check, unless the last check was less than a second ago; raises RunStopped if Ray is dead."""
         if time.monotonic() > self.looked + BETWEEN:
             self.look(deep=time.monotonic() > self.asked + BETWEEN_NODES)
 
     def look(self, deep: bool = True) -> None:
-        """Raise RunStopped if Ray is dead; `deep`: also if a cluster has given this machine up."""
+        """Raise RunStopped if Ray is dead; with `deep`, also if the cluster counts this machine's node as dead."""
         now = self.looked = time.monotonic()
         dead = [name for name, process in self.own if not runs(process)]
         if dead:
@@ -59,7 +59,7 @@ class RayHealth:
 
 @contextmanager
 def ray_watched() -> Iterator[RayHealth]:
-    """Within it, a command ends with its last words if Ray is dead and a call to it does not return."""
+    """In this context, a command says why and ends if Ray is dead and a call to Ray does not return."""
     health, over = RayHealth(), threading.Event()
     thread = threading.Thread(target=_watch, args=(RayHealth(), over), daemon=True)
     thread.start()

@@ -1,10 +1,10 @@
 """Messages between the driver and its client actors on one node: arrays with a small header, over a Unix socket.
 
-An ordinary actor call costs about a millisecond, and several with a few hundred kilobytes; a message here a tenth
-of that. Small arrays go through the socket, large ones through memory that both sides see: a socket holds little, and
-the two sides would have to take turns. Most messages look like an earlier one, so headers are remembered. The
-socket is in a folder that only the user can enter, the memory has no name at all, and the end of the stream tells at
-once that the other side's process is gone.
+An ordinary actor call takes about a millisecond, and several milliseconds with a few hundred kilobytes. A message takes
+a tenth of that. Small arrays go through the socket, large ones through memory that both sides see: a socket holds
+little, and the two sides would have to take turns. Most headers are equal to an earlier one, so headers are cached. The
+socket is in a folder that only the user can enter, and the memory has no name. If the process at the other side ends,
+the end of the stream shows it at once.
 
 The two sides speak in turn: a message is read before the next one is sent.
 """
@@ -28,7 +28,7 @@ from fedmbo_ray.federation.reduction import Array
 LARGE = 32_768  # bytes from which an array goes through memory
 MOST_PARTS = 1024  # buffers that one call may send (IOV_MAX)
 LONGEST_PATH = 103  # bytes in the address of a Unix socket; Linux takes four more
-AT_ONCE = 65_536  # bytes that are read before it is known how many there are; most messages are shorter
+AT_ONCE = 65_536  # bytes to read before the length of a message is known; most messages are shorter
 _ALIGNED = 64
 _SIZES = struct.Struct("<QQ")  # bytes of the header, bytes of everything after it
 _DESCRIPTOR = struct.Struct("i")
@@ -39,7 +39,7 @@ MessageHead = TypeVar("MessageHead")  # what the other side says
 
 @contextmanager
 def short_enough(path: str) -> Iterator[str]:
-    """Within it, another way to say a socket's path if the path is too long for one (a long $TMPDIR)."""
+    """In this context, a shorter name for a socket's path if the path is too long for one (a long $TMPDIR)."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path
         return
@@ -52,7 +52,7 @@ def short_enough(path: str) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _packed(head: Hashable, layout: Layout) -> bytes:
-    """The header of a message, of a length that lets the arrays begin at an aligned place."""
+    """The header of a message, padded so that the arrays begin at an aligned place."""
     header = pickle.dumps((head, layout), protocol=5)
     return header + bytes(_room(_SIZES.size + len(header)) - _SIZES.size - len(header))
 
@@ -155,7 +155,7 @@ class Connection(Generic[MessageHead]):
         return head, arrays
 
     def _first(self) -> tuple[memoryview, int]:
-        """A message, or what there is of it, and how many bytes that is; new memory comes with it."""
+        """The beginning of a message and its number of bytes. New shared memory, if there is any, arrives with it."""
         data, got = np.empty(AT_ONCE, np.uint8).data, 0
         while got < _SIZES.size:
             try:
@@ -172,7 +172,7 @@ class Connection(Generic[MessageHead]):
         return data, got
 
     def _read(self, data: memoryview) -> None:
-        """What is missing of a message."""
+        """Read the rest of a message into `data`."""
         got = 0
         while got < len(data):
             try:

@@ -36,10 +36,10 @@ ATTEMPTS = 3  # how often a block may lose its actor, beyond once for each actor
 
 
 class RayActors:
-    """`actors` client actors of `cpus` and `gpus` each (fractions allowed); with `profile`, they watch themselves.
+    """`actors` client actors of `cpus` and `gpus` each (fractions allowed); with `profile`, they sample their stacks.
 
-    Where room has been reserved for them, `places` are its scheduling strategies, one for each actor. `say` is told
-    when they wait for room.
+    If room has been reserved for them, `places` are its scheduling strategies, one for each actor. `say` is called with
+    a line of text when actors wait for room.
     """
 
     away = Seconds()
@@ -60,7 +60,7 @@ class RayActors:
         self.places = places or [None] * actors
         self.profile, self.profiles = profile, dict[str, Stacks]()
         self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0}
-        self.args = (*map(ray.put, (*task[:2], stored_test(task))), profile)  # kept: a replacement needs them, too
+        self.args = (*map(ray.put, (*task[:2], stored_test(task))), profile)  # kept for actors that replace dead ones
         self.replaced = 0
         self.versions = VersionNumbers(most=VERSIONS_KEPT)
         self.patience = Patience(cpus, gpus, say)
@@ -147,9 +147,10 @@ class RayActors:
         return tensors(joined.whole)
 
     def _share(self, job: Job, waiting: int, number: int, busy: Container[int]) -> int:
-        """How many blocks go to a free actor: half of its part, so that a slow one delays little; by a call, all.
+        """How many blocks a free actor gets: over a socket, half of its share, so that a slow actor delays little.
 
-        Of a communication that was foreseen, all: whoever has drawn a block's batches is to use them, too.
+        With calls, and for foreseen communications, it gets its whole share: the actor that has drawn a block's batches
+        is to use them in the later communications, too.
         """
         if self.near and job.at is None:
             return math.ceil(waiting / (2 * len(self.links)))
@@ -208,12 +209,12 @@ class RayActors:
 
 
 def stored_test(task: Task) -> Arrays | None:
-    """The test data as arrays, of which a node has one copy for all its actors; None if actors don't need them."""
+    """The test data as arrays, which all actors of a node share; None if actors don't need them."""
     return None if task.test is None or not is_predicting(task.problem) else [field.numpy() for field in task.test]
 
 
 def spec_of(job: Job) -> bytes:
-    """What the actors are to do; pickling it takes longer than sending it, so that of oracles is done once."""
+    """What the actors are to do, pickled. Pickling takes longer than sending, so the pickles of oracles are kept."""
     what = (job.kernel, job.draw, job.summed, job.own, job.at)
     return pickled_once(what) if isinstance(job.kernel, Gradient | BlockKernel) else cloudpickle.dumps(what)
 

@@ -31,7 +31,7 @@ class Request(NamedTuple):
     rows: int  # how many arrays of rows each block has
 
     def without_versions(self) -> tuple["Request", Array]:
-        """The same request, whose kinds say only what is new; its versions, which differ from one to the next."""
+        """This request with kinds that say only which vectors are new, so that requests are equal; and the versions."""
         kinds = [kind and (1 if kind > 0 else -1) for kind in self.kinds]
         return self._replace(kinds=tuple(kinds)), np.array([abs(kind) for kind in self.kinds if kind], np.int64)
 
@@ -51,7 +51,7 @@ class KeptVectors(Generic[V]):
         self.most = VERSIONS_KEPT
 
     def make_room(self, kinds: Iterable[int | None]) -> None:
-        """Before a job: from now on, as many are kept as it has."""
+        """To be called before a job: as many vectors are kept as the job has, or more."""
         self.most = max(self.most, sum(kind is not None for kind in kinds))
 
     def add(self, version: int, value: V) -> None:
@@ -61,7 +61,7 @@ class KeptVectors(Generic[V]):
             self.kept.popitem(last=False)
 
     def use(self, version: int) -> V:
-        """One that is kept; it will be forgotten later than those that are not used."""
+        """A vector that is kept; the vectors that were used last are kept longest."""
         self.kept.move_to_end(version)
         return self.kept[version]
 
@@ -70,7 +70,7 @@ class SentVectors(KeptVectors[None]):
     """Which of the vectors that were sent to an actor it still has: both sides forget the same ones."""
 
     def kinds(self, versions: list[int | None]) -> tuple[int | None, ...]:
-        """What a request to the other side says of its vectors, which from then on has them."""
+        """What a request says about its vectors; after it, the other side has all of them."""
         self.make_room(versions)
         return tuple([self._kind(version) for version in versions])
 
@@ -85,11 +85,11 @@ class SentVectors(KeptVectors[None]):
 
 
 class Reply(NamedTuple):
-    """Of every part what it is made of (its arrays travel beside it), or what a kernel raised, as text."""
+    """What each part consists of (its arrays are sent beside it), or, as text, what a kernel raised."""
 
     parts: tuple[tuple[int, int, int, int, int], ...]  # first, size, sums, blocks, arrays of rows of each block
     failure: str | None = None
-    lost: tuple[int, ...] = ()  # actors that were to help, and have died
+    lost: tuple[int, ...] = ()  # members that have died
 
 
 def packed(joined: Joined[A], lost: tuple[int, ...] = ()) -> tuple[Reply, list[A]]:
@@ -107,7 +107,7 @@ def unpacked(reply: Reply, arrays: Arrays) -> Iterator[Part[Array]]:
 
 
 def shares(request: Request, blocks: Arrays, weights: list[int]) -> list[tuple[Request, Arrays]]:
-    """Neighbouring blocks for each, as many as its weight asks for."""
+    """The request cut into groups of neighbouring blocks, in proportion to the weights."""
     ends = [len(request.numbers) * so_far // sum(weights) for so_far in accumulate(weights)]
     width = 2 + request.rows
     return [

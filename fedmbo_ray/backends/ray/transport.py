@@ -65,7 +65,7 @@ class Link(Protocol):
 
     @property
     def wait(self) -> "Callable[..., Iterable[Link]]":
-        """Of links of the same kind, those that have something to say within a second."""
+        """Those links, all of the same kind, from which something arrives within a second."""
         ...
 
 
@@ -91,7 +91,7 @@ class SocketLink:
         return self.connection is not None
 
     def connect(self) -> None:
-        """To be called when the actor knocks, or has died."""
+        """To be called when the actor connects, or has died."""
         with gone_if(BlockingIOError, ConnectionError):
             end, _ = self.listener.accept()
         end.setblocking(True)
@@ -103,8 +103,8 @@ class SocketLink:
         assert self.connection is not None
         kinds = self.sent.kinds([version for _, version in shared])
         fresh = [part.array for part, kind in zip(shared, kinds, strict=True) if kind is None or kind < 0]
-        request, versions = assignment.request(kinds).without_versions()  # like others before: see `messages`
-        with gone_if(ConnectionError):  # other errors are this side's own, and would come again
+        request, versions = assignment.request(kinds).without_versions()  # often equal: see `messages`
+        with gone_if(ConnectionError):  # other errors come from this side, and would happen again
             self.connection.send(request, [versions, *fresh, *assignment.arrays()])
 
     def receive(self) -> tuple[Reply, Arrays]:
@@ -121,7 +121,7 @@ class SocketLink:
 
     @staticmethod
     def wait(links: "list[SocketLink]") -> "list[SocketLink]":
-        """The links that have something to say: connected, a reply, or dead."""
+        """The links at which something has happened: connected, a reply, or dead."""
         by_file = {link.fileno(): link for link in links}
         poll = select.poll()
         for file in by_file:

@@ -1,4 +1,4 @@
-"""Client actors that wait for cores or GPUs which others hold: Ray waits without a word."""
+"""Tells the user when client actors wait for cores or GPUs that others hold: Ray itself says nothing."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from fedmbo_ray.backends.ray.health import BETWEEN, RayHealth
 from fedmbo_ray.backends.ray.placement import Resources
 from fedmbo_ray.core.compat import requests_waiting
 
-FIRST, AGAIN = 5.0, 60.0  # seconds until it is said, and from then on
+FIRST, AGAIN = 5.0, 60.0  # seconds until the first line, and between lines
 Say = Callable[[str], None]
 
 
@@ -22,7 +22,7 @@ def on_stderr(line: str) -> None:
 
 
 class Patience:
-    """Waits for client actors; says which of them wait for room, after a few seconds and then rarely."""
+    """Waits for client actors; says how many of them wait for room, after a few seconds and then every minute."""
 
     def __init__(self, cpus: float, gpus: float, say: Say) -> None:
         self.asked: Resources = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
@@ -30,21 +30,21 @@ class Patience:
         self.next = time.monotonic() + FIRST
 
     def answers(self, calls: list[ObjectRef]) -> list[Any]:
-        """What calls of actors return that have just been asked for."""
+        """The results of calls of actors that have just been created."""
         while missing := ray.wait(calls, num_returns=len(calls), timeout=BETWEEN)[1]:
             self.look(len(missing))
         return ray.get(calls)
 
     def look(self, missing: int) -> None:
-        """To be called when nobody answers, and `missing` actors are not there; raises RunStopped if Ray is dead.
+        """To be called when `missing` actors have not answered yet; raises RunStopped if Ray is dead.
 
-        Those that have room, and only take long to start, don't wait for any.
+        Actors that have room but take long to start do not count as waiting.
         """
         self.health.require()
         if time.monotonic() < self.next:
             return
         self.next = time.monotonic() + AGAIN
-        with suppress(ray.exceptions.RayError):  # the cluster's head is busy; what waits will be said later
+        with suppress(ray.exceptions.RayError):  # the cluster's head is busy: the line comes later
             count = min(missing, sum(count for asked, count in requests_waiting() if asked == self.asked))
             if count:
                 self.say(self._line(count, ray.available_resources()))

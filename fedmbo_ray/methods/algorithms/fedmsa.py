@@ -51,7 +51,7 @@ class FedMSA:
         CODE,
         Cost("2", "m/n*(p + 2*q) + p + 2*q", "m/n*(p + 2*q) + p + 2*q"),
         participation="half",
-        assumes="every client keeps the point of the last round, and the one that everyone is told in this round",
+        assumes="every client keeps the point of the last round, and the point that all clients receive in this round",
     )
 
     step_size: StepSize = Constant(0.05)  # α
@@ -76,7 +76,7 @@ class FedMSA:
         d = [new + keep * old for new, old in zip(news, d, strict=True)]
         beta = self.lower_step_size(clients.now)
         kernel = partial(recursive_steps, steps=(self.step_size(clients.now), beta, beta))
-        cohort = clients.knowing(clients.sample(), *point)  # which everyone was just told
+        cohort = clients.knowing(clients.sample(), *point)  # which every client has just received
         x, y, v = clients.mean(kernel, cohort, *point, *d, draw=self._draw(self.local_steps - 1))
         momenta = {f"d_{name}": value for name, value in zip(NAMES, d, strict=True)}
         return {"x": x, "y": y, "v": v, **{f"{name}_before": state[name] for name in NAMES}, **momenta}
