@@ -25,7 +25,7 @@ def session(config: RunConfig, folder: RunFolder | None, resume: bool, task: Tas
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """In this context, an exception from a problem or a method becomes a RunFailed, which it is the cause of."""
+    """In this context, an exception from a problem or a method becomes a RunFailed, whose cause it is."""
     try:
         yield
     except (FedmboError, OSError, MemoryError):

@@ -18,14 +18,14 @@ ALLOCATION = (
 
 
 def memory_at_hand() -> float:
-    """The bytes of this machine, or those that the process is allowed (`ulimit -v`)."""
+    """The memory of this machine in bytes, or the limit of this process (`ulimit -v`)."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     total = psutil.virtual_memory().total
     return total if limit == resource.RLIM_INFINITY else min(total, limit)
 
 
 def require_memory(needed: float, *path: str) -> None:
-    """Raise a ConfigError if some values need more bytes than there can be."""
+    """Raise a ConfigError if values need more memory than there is."""
     there = memory_at_hand()
     if needed > there:
         raise ConfigError(f"needs {in_words(needed)} of memory or more, but there is {in_words(there)}", *path)
@@ -44,6 +44,6 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def out_of_memory(error: BaseException) -> str:
-    """What such an error says, in one line."""
+    """The message for such an error, in one line."""
     said = shortened(str(error).splitlines()[0]) if str(error) else "an allocation failed"
     return f"there is not enough memory ({said}): use smaller batches, fewer clients or a smaller problem"

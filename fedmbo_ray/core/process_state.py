@@ -18,7 +18,7 @@ masks: list[set[int | signal.Signals]] = []  # the signals that were blocked bef
 
 @contextmanager
 def environment_with(values: dict[str, str]) -> Iterator[None]:
-    """Within it, the environment has these variables; afterwards they are what they were before."""
+    """In this context, the environment has these variables; at the end, the old values are restored."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

@@ -35,5 +35,5 @@ def is_stale(path: Path) -> bool:
 
 
 def process_space() -> int:
-    """Containers that share a folder count processes by themselves: a number means nothing in another of them."""
+    """Identifies the container that numbers the processes; containers may share a folder, but not their numbers."""
     return os.stat("/proc/self/ns/pid").st_ino

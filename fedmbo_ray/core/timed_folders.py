@@ -1,4 +1,4 @@
-"""Folders named by the time at which they were begun, each by one process alone."""
+"""Folders named by the time at which they were begun; each belongs to one process."""
 
 import re
 import tempfile

@@ -213,17 +213,17 @@ class Federated(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """How many labels there are; 0 for regression."""
+        """The number of labels; 0 for regression."""
         return self.dataset.num_classes
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
+        """The shape of one input."""
         return self.dataset.shape
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are; 0 if the inputs are numbers."""
+        """The number of tokens; 0 if the inputs are numbers."""
         if self.clients.scaling is not None:
             return 0
         both = (self.dataset.train_inputs, self.dataset.test_inputs)

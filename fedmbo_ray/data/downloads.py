@@ -91,7 +91,7 @@ def _fetch(name: str, folder: Path, digests: dict[str, str], ways: dict[str, Way
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Held by the one process that fetches into `folder`; others wait, and then find the files."""
+    """In this context, only this process fetches into `folder`; others wait, and then find the files."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What is given to `Clients.map` and `Clients.mean`, and what they return, in the form that blocks have."""
+"""Converts the arguments of `Clients.map` and `Clients.mean`, and their results, to and from the form of blocks."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,7 +15,7 @@ RowTensors = Tensor | Sequence[Tensor]
 
 
 def remembered(memory: Tensor, clients: ClientIds, rows: Tensor) -> Tensor:
-    """The memory of all clients with these clients' rows replaced; of a client in two slots, the last row counts."""
+    """The memory of all clients with these clients' rows replaced; if a client has two slots, the last row counts."""
     ids, last = np.unique(clients[::-1], return_index=True)
     memory = memory.clone()
     memory[torch.from_numpy(ids)] = rows[torch.from_numpy(len(clients) - 1 - last)]
@@ -28,7 +28,7 @@ def as_tensor(argument: Tensor | float) -> Tensor:
 
 
 def job_of(kernel: Callable[..., Tensors], shared: tuple[Tensor | float, ...], draw: Draws, summed: bool) -> Job:
-    """What a call of `map` or `mean` asks of every block."""
+    """The job of every block for a call of `map` or `mean`."""
     return Job(kernel, tuple(map(as_tensor, shared)), draw, summed)
 
 

@@ -19,7 +19,7 @@ class Meter:
     waited: float = 0.0  # simulated seconds spent on the slowest client of each cohort
 
     def count(self, samples: int, floats_down: int, floats_up: int) -> None:
-        """One communication."""
+        """Count one communication."""
         self.communications += 1
         self.samples += samples
         self.floats_down += floats_down

@@ -40,7 +40,7 @@ class HeadAt(Protocol):
         ...
 
     def pulled_slope(self, v: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """As `pulled`, for ⟨∇_y loss, v⟩ in place of the loss."""
+        """Like `pulled`, with ⟨∇_y loss, v⟩ instead of the loss."""
         ...
 
 

@@ -99,13 +99,13 @@ class FairReweightingProblem(LinearClassification):
     capabilities: ClassVar[Capabilities] = Capabilities(model=True, predicts=True)
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Groups weigh what they do in the data, and y⁰ = 0."""
+        """Groups have the same weight as in the data, and y⁰ = 0."""
         x = -self.rarities.clamp(min=1e-9).log()
         return x - x.mean(), self.zeros()
 
     def upper(self, x: Tensor, y: Tensor, batch: SeparateBatch) -> Tensor:
-        """Of one client, or the mean over the clients of a first axis."""
-        share = batch.weights.sum(-1)  # of the client; 1 if all count alike
+        """The upper loss of one client, or the mean over the clients on a first axis."""
+        share = batch.weights.sum(-1)  # of the client; 1 if all clients count the same
         losses, groups = self.losses(y, Batch(*batch)), looked_up(self.groups, batch.rows)
         weights = batch.weights / share.unsqueeze(-1)
         parts = [weights * (batch.targets == c) for c in range(self.num_classes)] if self.within_labels else [weights]

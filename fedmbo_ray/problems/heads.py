@@ -116,7 +116,7 @@ def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def prediction_metrics(predictions: Tensor, targets: Tensor) -> dict[str, float]:
-    """Of logits for labels, or of numbers."""
+    """The figures of predictions, which are logits if targets are labels, otherwise numbers."""
     if not targets.is_floating_point():
         return classification_metrics(predictions, targets)
     squares = (predictions.flatten() - targets).square()

@@ -99,7 +99,7 @@ class HyperRepresentationProblem:
         return flatten(backbone).to(self.dtype), flatten(head).to(self.dtype)
 
     def features(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """Of shape (..., features) for inputs of shape (..., *shape)."""
+        """The features, of shape (..., features), of inputs of shape (..., *shape)."""
         rows = inputs.shape[: inputs.dim() - len(self.shape)]
         with torch.autocast(x.device.type, torch.bfloat16) if self.mixed_precision else nullcontext():
             features = self.flat(x, inputs.reshape(-1, *self.shape))

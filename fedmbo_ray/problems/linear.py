@@ -50,12 +50,12 @@ class LinearClassification:
         return nn.Sequential(nn.Flatten(), self.head.model(self.classifier(x, y)))
 
     def classifier(self, x: Tensor, y: Tensor) -> Tensor:
-        """The one of x and y that is the classifier."""
+        """x or y, whichever is the classifier."""
         return y
 
 
 def as_tensor(array: np.ndarray, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of its own, which a problem keeps."""
+    """The array copied into a tensor, which a problem keeps."""
     return torch.tensor(array, dtype=dtype)
 
 

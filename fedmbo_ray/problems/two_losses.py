@@ -116,12 +116,12 @@ class TwoLossesProblem:
         return FlatModule(self.losses.x), FlatModule(self.losses.y)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without modules that have been made: another process makes its own."""
+        """The state to pickle, without modules: each process makes its own."""
         return {"make": self.make, "info": self.info, "dtype": self.dtype}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        _ = self.flat  # at once: inside a kernel, modules could not draw their first weights
+        _ = self.flat  # now, because inside a kernel the modules could not draw their first weights
 
     def init(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The initialisation that the modules give themselves, from `rng` and not from torch's global state."""
@@ -157,7 +157,7 @@ class TwoLossesProblem:
         return prediction_metrics(predictions[:, 1:], test.targets) | figures
 
     def model(self, x: Tensor, y: Tensor) -> nn.Module:
-        """What predicts, with the weights x and y."""
+        """The module that predicts, with the weights x and y."""
         if self.losses.predict is None:
             raise ConfigError("the problem has no `predict`, so it has no model")
         made = self.make(self.info)
@@ -201,7 +201,7 @@ def task_of(make: Make, name: str, data: Federated, dtype: torch.dtype = torch.f
 
 
 def settings_of(found: object, name: str) -> object:
-    """A class of settings from a function of the data and parameters, which become keys; a class stays as it is."""
+    """A class of settings made from a function of the data and parameters, which become keys; a class is unchanged."""
     if isinstance(found, type) or not callable(found):
         return found
     _, *parameters = inspect.signature(found).parameters.values()
@@ -219,7 +219,7 @@ def settings_of(found: object, name: str) -> object:
 
 @dataclass(frozen=True)
 class Called:
-    """A function with its parameters, which a process can be sent."""
+    """A function with its parameters; it can be pickled."""
 
     function: Callable[..., TwoLosses]
     parameters: Mapping[str, object]

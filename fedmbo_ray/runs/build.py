@@ -1,4 +1,4 @@
-"""From a config to the objects of a run: the task and the federation."""
+"""Builds the objects of a run from its config: the task and the federation."""
 
 from dataclasses import replace
 
@@ -27,8 +27,8 @@ from fedmbo_ray.runs.size import require_batches, require_clients
 
 
 def build_task(config: RunConfig) -> Task:
-    """The problem and its data; what the data can't give is a ConfigError."""
-    with ONE_THREAD:  # a problem may keep what it computes here
+    """The problem and its data; raises ConfigError if the data do not suit the problem."""
+    with ONE_THREAD:  # a problem may keep results that it computes here
         return _built(config)
 
 
@@ -63,7 +63,7 @@ def require_one_y(algorithm: Algorithm, task: Task) -> None:
 
 
 def try_second_derivatives(algorithm: Algorithm, task: Task) -> None:
-    """Ask one client for the products that all but first-order methods need; it is a ConfigError if it can't."""
+    """Compute the products that all but first-order methods need, for one client; raises ConfigError if it fails."""
     card = card_of(algorithm)
     if card is not None and card.first_order:
         return

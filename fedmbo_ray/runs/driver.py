@@ -196,19 +196,19 @@ def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str
 
 
 def in_cluster() -> bool:
-    """Whether Ray is, or will be, one that was not started here: other machines may be part of it."""
+    """Whether this process uses, or will use, a Ray that it did not start; other machines may be part of it."""
     if ray.is_initialized():
         return not STARTED or STARTED[-1] != ray.get_runtime_context().gcs_address
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def own_cores(cpus: float) -> int:
-    """Of a cluster that is started here: this machine's, or more if asked."""
+    """The cores of a cluster that is started here: those of this machine, or more if asked."""
     return max(math.ceil(cpus), os.cpu_count() or 1)
 
 
 def nodes_at_hand(cpus: float = 0.0) -> list[Resources]:
-    """What the cluster has that is in use or $RAY_ADDRESS names or, without starting it, what one here would have."""
+    """The nodes of the cluster in use or named by $RAY_ADDRESS; else those of one here, without starting it."""
     if ray.is_initialized() or in_cluster():
         start_ray()
         return cluster_nodes()
@@ -216,13 +216,13 @@ def nodes_at_hand(cpus: float = 0.0) -> list[Resources]:
 
 
 def start_ray(cpus: float = 0.0) -> None:
-    """Join the cluster that $RAY_ADDRESS names, or start one here: of this machine's cores, or of more if asked."""
+    """Join the cluster that $RAY_ADDRESS names, or start one here, with this machine's cores or more if asked."""
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options: dict[str, object] = {"logging_level": "ERROR", "log_to_driver": False}
-    named = in_cluster()  # whatever else runs on this machine, it is not this program's unless it was named
+    named = in_cluster()  # another Ray on this machine is not used unless it was named
     try:
         with ExitStack() as stack:
             if not named:

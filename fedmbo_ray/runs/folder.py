@@ -54,7 +54,7 @@ class RunFolder:
         write_atomically(self.config_file, to_yaml(resolved))
 
     def adopt(self, resolved: dict[str, Any]) -> None:
-        """Make the run that was copied here one of another config, which continues from where that one was."""
+        """Give the run that was copied here another config, with which it continues."""
         checkpoint = self.latest()
         if checkpoint is not None:
             self.rewind(checkpoint)
@@ -62,7 +62,7 @@ class RunFolder:
         self.describe(resolved)
 
     def has_run(self) -> bool:
-        """Whether a run has come as far as its first record; until then, its config may still be changed."""
+        """Whether a run has its first record; before that, its config may still be changed."""
         return self.config_file.exists() and self.has_records()
 
     def has_records(self) -> bool:
@@ -206,7 +206,7 @@ class RunFolder:
         return found
 
     def _require_own_checkpoints(self) -> None:
-        """Those of version 0.1 were files of another kind."""
+        """Raise FolderDamaged for checkpoints of version 0.1, which have another format."""
         if not self._checkpoints() and self._checkpoints("pt"):
             raise FolderDamaged(f"{self.path} holds a run of version 0.1, which only that version can continue")
 

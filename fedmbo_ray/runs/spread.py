@@ -123,7 +123,7 @@ def earth_movers(data: Federated) -> float:
 
 
 def with_gradients(spread: Spread, config: RunConfig, data: Federated) -> Spread:
-    """With how much clients' gradients differ where a run begins, or why that can't be said."""
+    """Add how much clients' gradients differ at the starting point, or why this is unknown."""
     try:
         with ONE_THREAD:
             task = config.problem.build(config.seed, data.clients.num_clients, data)

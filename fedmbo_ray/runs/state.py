@@ -13,14 +13,14 @@ from fedmbo_ray.methods.base import State
 
 
 class RunPosition(NamedTuple):
-    """Where a run is. Assigned as a whole, so that an interruption finds it before a round or after it."""
+    """The position of a run. It is assigned as a whole, so an interruption finds it before a round or after it."""
 
     round: int
     state: State
     meter: Meter
     sums: dict[str, float]  # over rounds, of the figures whose means are recorded
     before: Tensor | None = None  # x before the last round
-    settled: bool = True  # whether the round has its record and its checkpoint, if it is to have them
+    settled: bool = True  # whether the record and the checkpoint that are due after this round exist
 
 
 def diverged(state: State, limit: float) -> str | None:

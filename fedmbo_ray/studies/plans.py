@@ -1,4 +1,4 @@
-"""The studies: which sweeps each is made of, one after the other, and the folder that they are kept in."""
+"""The studies: the sweeps of each, one after the other, and the folder for them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -35,7 +35,7 @@ class StudyFolder:
 
     @property
     def name(self) -> str:
-        """Of the study; folders of version 0.1 have it in their own name alone."""
+        """The name of the study; folders of version 0.1 have it only in their own name."""
         if self.name_file.exists():
             return read_word(self.name_file, list(QUESTIONS))
         return self.path.resolve().name.partition("-")[0]
@@ -52,12 +52,12 @@ class StudyFolder:
         return SweepFolder(self.path / name)
 
     def sweeps(self) -> list[SweepFolder]:
-        """Those that have begun."""
+        """The sweeps that have begun."""
         return [SweepFolder(each.parent) for each in sorted(self.path.glob("*/sweep.yaml"))]
 
 
 class StudyContext:
-    """What a study may use to say what its sweeps are: their files at a scale, and the results of those before."""
+    """What a study can use to make its sweeps: their files at a scale, and the results of earlier sweeps."""
 
     def __init__(self, folder: StudyFolder, scale: str, overrides: Sequence[Override]) -> None:
         self.folder, self.scale, self.overrides = folder, scale, overrides
@@ -72,7 +72,7 @@ class StudyContext:
         return make_sweep(changed(sweep.plain(), words, SweepFields))
 
     def best(self, name: str, *by: str) -> list[Fields]:
-        """The configs of the best points of a sweep that was run: of each combination of the keys `by`, one."""
+        """The configs of a finished sweep's best points, one for each combination of the keys `by`."""
         folder = self.folder.sweep(name)
         if not folder.has_sweep():
             raise ConfigError(f"the sweep {name} must be run before those that build on it")
@@ -95,7 +95,7 @@ def value_at(fields: Fields, path: str) -> object:
 
 
 PlannedSweeps = Iterator[tuple[str, SweepPlan]]
-StudyPlan = Callable[[StudyContext], PlannedSweeps]  # each sweep is run before the next is asked for
+StudyPlan = Callable[[StudyContext], PlannedSweeps]  # each sweep is run before the next one is generated
 
 
 def files(name: str, place: str) -> StudyPlan:
@@ -109,7 +109,7 @@ def files(name: str, place: str) -> StudyPlan:
 
 
 def estimators(context: StudyContext) -> PlannedSweeps:
-    """Step sizes of every pair by an equal budget, then the best of each side by side."""
+    """Tune the step sizes of every pair with an equal budget, then compare the best of each."""
     for lower in LOWER:
         yield f"tuning_{lower}", context.read(f"studies/estimators/tuning_{lower}")
     pairs = [each for lower in LOWER for each in context.best(f"tuning_{lower}", "algorithm.hypergradient.name")]
@@ -118,7 +118,7 @@ def estimators(context: StudyContext) -> PlannedSweeps:
 
 
 def methods(context: StudyContext) -> PlannedSweeps:
-    """Step sizes of every method by an equal budget, then the best of each side by side."""
+    """Tune the step sizes of every method with an equal budget, then compare the best of each."""
     for method in METHODS:
         yield f"tuning_{method}", context.read(f"methods/{method}")
     best = [context.best(f"tuning_{method}")[0] for method in METHODS]

@@ -1,4 +1,4 @@
-"""Where a sweep is kept, and which one may go on there."""
+"""Where a sweep is kept, and which sweep may continue there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.scales import STANDARD
 from fedmbo_ray.sweeps.schema import SweepFields, SweepPlan, make_sweep, scaled
 
-FREE = ("concurrency", "time_budget", "retries", "cpus_per_trial", "resources", "tracking_uri")  # change no result
+FREE = ("concurrency", "time_budget", "retries", "cpus_per_trial", "resources", "tracking_uri")  # they change no result
 
 
 def new_folder(name: str) -> SweepFolder:
@@ -30,7 +30,7 @@ def newest_folder(name: str) -> SweepFolder:
 def continued(
     folder: SweepFolder, given: Fields | None, overrides: Sequence[Override], scale: str = STANDARD
 ) -> SweepPlan:
-    """The sweep to go on with: the one given or the folder's own, changed in keys that change no result."""
+    """The sweep to continue: the given one or the folder's, changed only in keys that do not affect results."""
     if not folder.has_sweep():
         raise ConfigError(f"resume needs a folder with a sweep, but {folder.path} has no sweep.yaml")
     fields = scaled(dict(given) if given is not None else folder.fields(), scale)
@@ -38,7 +38,7 @@ def continued(
 
 
 def continued_with(folder: SweepFolder, new: SweepPlan) -> SweepPlan:
-    """The new sweep, if it may go on where the folder's own was left."""
+    """The new sweep, if it may continue the sweep in the folder."""
     old = make_sweep(folder.fields())
     other = changes(old.plain(), new.plain(), (*EXECUTION, *(f"tune.{key}" for key in FREE)))
     if other:

@@ -136,7 +136,7 @@ class Home(NamedTuple):
     keeper: "ActorHandle | None" = None
 
     def seen(self) -> bool:
-        """Whether this machine sees the folder itself, be it here or on shared storage."""
+        """Whether this machine sees the folder, on its own disk or on shared storage."""
         try:
             return SweepFolder(Path(self.path)).identity == self.identity
         except (OSError, FolderDamaged):
@@ -152,7 +152,7 @@ class Home(NamedTuple):
 
     @contextmanager
     def trial(self, name: str, seeds: int) -> Iterator[tuple[TrialFolder, Callable[[], None]]]:
-        """A trial's folder, and what to call when something in it is to be kept."""
+        """A trial's folder, and a function to call when something in it is new."""
         if self.keeper is None or self.seen():
             yield TrialFolder(Path(self.path) / "trials" / name, seeds), lambda: None
             return
@@ -165,7 +165,7 @@ class Home(NamedTuple):
 
 
 def home_of(folder: SweepFolder) -> Home:
-    """With a keeper on this machine, where the cluster may have others."""
+    """The home of a sweep; with a keeper on this machine if the cluster may have others."""
     path, identity = str(folder.path.absolute()), folder.identity
     if not in_cluster():
         return Home(path, identity)

@@ -179,12 +179,12 @@ def records_of(
 
 
 def pooled(config: RunConfig) -> bool:
-    """Whether every seed has actors of its own, and computes while the others do."""
+    """Whether every seed has its own actors, and computes at the same time as the others."""
     return config.clients.backend == "ray"
 
 
 def at_once(count: int, stack: ExitStack) -> Step:
-    """As `advance`, for runs that compute elsewhere."""
+    """Like `advance`, for runs that compute in other processes."""
     workers = stack.enter_context(ThreadPoolExecutor(count))
     return lambda runs: list(workers.map(lambda run: next(run, None), runs))
 

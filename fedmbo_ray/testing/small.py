@@ -16,7 +16,7 @@ from fedmbo_ray.methods.algorithms import ALGORITHMS
 from fedmbo_ray.methods.base import State
 from fedmbo_ray.runs.build import build_federation, build_task
 
-Settings = Mapping[str, object]  # of a component or a section, as a config has them
+Settings = Mapping[str, object]  # of a component or a section, as in a config
 
 # Values for parameters without a default.
 TYPICAL: Settings = {"steps": 2, "local_steps": 3, "terms": 3, "batch_size": 4, "step_size": 0.1}
@@ -57,7 +57,7 @@ def small_config(algorithm: Settings, **sections: Settings) -> RunConfig:
 
 
 def participation(algorithm: object) -> set[str]:
-    """What an algorithm and its parts ask for."""
+    """Which clients an algorithm and its parts need, as their cards say (`participation`)."""
     cards = [card_of(part) for _, part in parts_of(algorithm)]
     return {card.participation for card in cards if card is not None}
 

@@ -27,7 +27,7 @@ class Above(Protocol):
     def identity(self) -> str: ...
 
     def run_id(self, experiment: MlflowExperiment) -> str:
-        """Of the run that the sweep's stands below."""
+        """The id of the parent of the sweep's run."""
         ...
 
     def predict(self, tracker: "SweepTracker") -> None:
@@ -64,7 +64,7 @@ class SweepTracker:
 
     @property
     def page(self) -> str:
-        """Of the sweep's run."""
+        """The page of the sweep's run."""
         return self.pages.run(self.runs[WHOLE_SWEEP].run_id)
 
     def forget(self) -> None:

@@ -43,7 +43,7 @@ class TrackedRun:
         self.ended = run.info.status == "FINISHED" and run.data.tags.get(KEY) != WHOLE_SWEEP
 
     def describe(self, config: RunConfig, point: SweepPoint, label: str, pictures: ClientPictures | None) -> None:
-        """What it is: its config as parameters and as a file, its data and, with `pictures`, its clients."""
+        """Send the config as parameters and as a file, the data and, with `pictures`, the clients."""
         self.client.log_text(self.run_id, to_yaml(config.resolved()).decode(), "config.yaml")
         if config.data is not None:
             dataset = config.data.load()
@@ -56,7 +56,7 @@ class TrackedRun:
         self.note_described()
 
     def show_clients(self, picture: ClientPicture | None) -> None:
-        """How its clients differ, once: files, numbers as metrics of round 0, and in one line as a tag."""
+        """Send, once, how clients differ: files, numbers as metrics of round 0, and one line as a tag."""
         from mlflow.entities import Metric, RunTag
 
         if picture is None or self.pictured:

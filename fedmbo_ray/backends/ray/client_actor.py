@@ -162,7 +162,7 @@ class ClientActor:
         return packed(joined, tuple(lost))
 
     def _keep(self, kinds: tuple[int | None, ...], refs: Iterator[ObjectRef]) -> None:
-        """Of the vectors that this actor has, the references, too."""
+        """Keep the object references of this actor's vectors, to pass them on."""
         self.refs.make_room(kinds)
         for kind in kinds:
             if kind is not None and kind > 0:

@@ -98,7 +98,7 @@ class RayActors:
         self.actors[leader].lead.remote(known)
 
     def _welcome(self) -> None:
-        """Those that are there now."""
+        """Take in the replacements of dead actors that have started by now."""
         ready, _ = ray.wait(list(self.starting.values()), num_returns=len(self.starting), timeout=0)
         for number in [number for number, answer in self.starting.items() if answer in ready]:
             del self.starting[number]
