@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 
 from fedmbo_ray.analysis.style import COLOURS, panels, styled
 from fedmbo_ray.core.errors import ConfigError
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
+from fedmbo_ray.runs.records import Record
 
 PANELS = {
     "test_error": "test error (1 − accuracy)",

@@ -14,12 +14,13 @@ from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
-from fedmbo_ray.runs.checkpoint import Checkpoint, Record
+from fedmbo_ray.runs.checkpoint import Checkpoint
 from fedmbo_ray.runs.continuation import known_records
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.loop import Loop
 from fedmbo_ray.runs.progress import RunProgress, watched
+from fedmbo_ray.runs.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,9 +15,9 @@ from fedmbo_ray.config.shipped import find_config, is_override
 from fedmbo_ray.core.errors import ConfigError, RunFailed, choices
 from fedmbo_ray.core.io import SHIPPED, read_yaml
 from fedmbo_ray.core.timed_folders import gone_if_empty, require_writable
-from fedmbo_ray.runs.folder import Record
 from fedmbo_ray.runs.progress import watched
 from fedmbo_ray.runs.ray_session import ray_session
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.continuation import continued, new_folder, newest_folder
 from fedmbo_ray.sweeps.folder import SweepFolder
 from fedmbo_ray.sweeps.preflight import check_metric, nodes, require_place

@@ -15,8 +15,9 @@ from fedmbo_ray.core.timed_folders import new_timed
 if TYPE_CHECKING:  # imported where needed, so that --help is fast
     from fedmbo_ray.config.schema import RunConfig
     from fedmbo_ray.problems.base import Task
-    from fedmbo_ray.runs.folder import Record, RunFolder
+    from fedmbo_ray.runs.folder import RunFolder
     from fedmbo_ray.runs.progress import RunProgress
+    from fedmbo_ray.runs.records import Record
 
 MODULE = "fedmbo_ray.run"
 HELP = """

@@ -68,7 +68,7 @@ def dry_run(args: argparse.Namespace) -> None:
     count = tune.samples if points is None else len(points)
     runs = f"{tune.seeds} runs of " if tune.seeds > 1 else ""
     print(f"{count} trials of {runs}{sweep.length} each, at most" + (f"; {ended} have ended already" if ended else ""))
-    if any(sweep.rungs) and (rounds := rounds_in_all(sweep, count)) is not None:
+    if sweep.tune.scheduler.waits and (rounds := rounds_in_all(sweep, count)) is not None:
         found = ", ".join(f"{trials} to round {until}" for until, trials in stages(sweep, count))
         print(f"trials that go on, at most: {found}; {rounds * tune.seeds} rounds in all")
     print(f"a trial asks for {asked(sweep.bundles(config))}")

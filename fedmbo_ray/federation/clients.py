@@ -121,7 +121,7 @@ class Clients:
         backend draws the batches of several communications, and applies x to them, in one call.
 
         Returns:
-            The cohorts, each to be used once, in this order.
+            The cohorts, to be asked in this order. One that is asked again draws anew, as every cohort does.
         """
         return self.exchange.foreseen(self.sample, count)
 

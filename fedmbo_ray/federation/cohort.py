@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.rng import Seeds
 from fedmbo_ray.data.batches import ClientIds
 
@@ -40,6 +41,8 @@ class Cohort:
 
     def __getitem__(self, which: slice | NDArray[np.integer] | NDArray[np.bool_]) -> "Cohort":
         """Some of the slots, given by a slice, positions or a mask."""
+        if self.foreseen is not None:
+            raise RunFailed("a cohort of `clients.ahead` must be asked as a whole first, but a part of it was taken")
         part = Cohort(self.ids[which])
         part.whole, part.slots = self.whole, self.slots[which]
         return part

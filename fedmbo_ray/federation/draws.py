@@ -46,7 +46,7 @@ def drawn_together(draw: Draws, slots: int, width: int) -> int:
 
     Batches are kept until the last of these communications, so all of them together must not take much memory.
     """
-    return max(1, min(DRAWN_TOGETHER // width, MOST_SAMPLES // max(1, slots * samples_asked(draw))))
+    return max(1, min(DRAWN_TOGETHER // max(1, width), MOST_SAMPLES // max(1, slots * samples_asked(draw))))
 
 
 def samples_asked(draw: Draws) -> int:

@@ -67,10 +67,11 @@ class Exchange:
 
     def _drawing(self, job: Job, cohort: Cohort) -> tuple[Job, ClientIds, Seeds]:
         """Clients and seeds: of this communication or, in rows, of several, of which this one is row `job.at`."""
-        if cohort.foreseen is None:
+        foreseen, cohort.foreseen = cohort.foreseen, None  # asked again, it is like any other cohort
+        if foreseen is None:
             return job, cohort.ids, self._asked(cohort)
         count = drawn_together(job.draw, len(cohort), min(len(cohort), self.federation.block_size))
-        clients, seeds, at = cohort.foreseen.among(count)
+        clients, seeds, at = foreseen.among(count)
         return job._replace(at=at), clients, seeds
 
     def meet(

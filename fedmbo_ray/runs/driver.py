@@ -36,11 +36,12 @@ from fedmbo_ray.core.memory import is_shortage, out_of_memory
 from fedmbo_ray.core.process_state import handlers_without, held_back
 from fedmbo_ray.core.sampling import sampled
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.local_ray import local_options
 from fedmbo_ray.runs.loop import PATIENCE, Tick, run
 from fedmbo_ray.runs.profile import Profile
 from fedmbo_ray.runs.ray_session import ray_session
+from fedmbo_ray.runs.records import Record
 
 RESTARTS = 5
 TO_SAVE = 10.0  # seconds that a driver has to save its state when Ray has died

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.records import Record
 
 
 def used(record: Record) -> dict[str, float]:

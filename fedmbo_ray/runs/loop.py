@@ -17,8 +17,9 @@ from fedmbo_ray.runs.build import build_federation, build_task
 from fedmbo_ray.runs.checkpoint import Checkpoint, RecordChain, sealed
 from fedmbo_ray.runs.clock import ONE_THREAD, Clock
 from fedmbo_ray.runs.evaluation import Evaluation, jsonable, running_means
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.runs.state import RunPosition, State, diverged, sha256, shapes
 
 MakeBackend = Callable[[Task], Backend]

@@ -8,8 +8,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedmbo_ray.runs.folder import Record
 from fedmbo_ray.runs.limits import Limits
+from fedmbo_ray.runs.records import Record
 
 SECONDS_BETWEEN_LINES = 5.0
 

@@ -24,7 +24,7 @@ class SweepProgress:
     def __init__(self, sweep: SweepPlan, folder: SweepFolder, total: int, console: Console) -> None:
         self.sweep, self.folder, self.total = sweep, folder, total
         self.rounds: dict[str, int | None] = {}  # for each trial, since they may differ
-        self.waits, rounds = any(sweep.rungs), rounds_in_all(sweep, total)
+        self.waits, rounds = sweep.tune.scheduler.waits, rounds_in_all(sweep, total)
         # The work of the sweep, and how much of it each trial has done, in complete runs.
         self.whole = total if rounds is None or sweep.rounds is None else rounds / sweep.rounds
         self.shares = {trial.name: self._share(trial) for trial in folder.trials()}

@@ -7,7 +7,7 @@ and nodes, and after an interruption.
 from itertools import pairwise
 from typing import NamedTuple
 
-from fedmbo_ray.runs.folder import Record
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder, mean, numbered
 from fedmbo_ray.sweeps.schema import SweepPlan
 from fedmbo_ray.sweeps.space import SweepPoint

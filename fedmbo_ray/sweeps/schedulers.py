@@ -20,6 +20,7 @@ NO_END = 10**9  # in rounds: for trials that only their budget ends
 
 class Scheduler(Protocol):
     compares: ClassVar[bool]  # whether a trial's fate depends on others, so that it must hear of those that have ended
+    waits: ClassVar[bool]  # whether trials wait for each other at rungs
     copies: ClassVar[bool]  # whether a trial may go on from another's checkpoint, at a new point
 
     def make(self, space: "Space", rounds: int) -> "TrialScheduler":
@@ -36,6 +37,8 @@ class Scheduler(Protocol):
 
 
 class _NeverWaits:
+    waits: ClassVar[bool] = False
+
     def rungs(self, rounds: int) -> Iterator[int]:
         return iter(())
 
@@ -63,6 +66,7 @@ class Halving:
     `sweeps/rungs.py` decides which trials run to the next rung; for Ray Tune, each of them runs to its end.
     """
 
+    waits: ClassVar[bool] = True
     compares: ClassVar[bool] = False
     copies: ClassVar[bool] = False
 

@@ -20,9 +20,10 @@ from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.config.schema import Fields, RunConfig
 from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.problems.base import Task
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.loop import PATIENCE, MakeBackend, run
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.folder import TrialFolder, mean, name_of_point, numbered
 from fedmbo_ray.sweeps.proof import require_same_run
 from fedmbo_ray.sweeps.remote_folder import Home

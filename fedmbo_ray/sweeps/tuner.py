@@ -59,7 +59,7 @@ def run_trials(sweep: SweepPlan, folder: SweepFolder, console: Console) -> None:
     total = sweep.tune.samples if known is None else len(known)
     if waiting == {} or (known is None and not remaining(sweep, folder)):
         return
-    quiet = environment_with(QUIET | (AT_ONCE if any(sweep.rungs) else {}))
+    quiet = environment_with(QUIET | (AT_ONCE if sweep.tune.scheduler.waits else {}))
     with at_stake(), folder.stoppable(), ray_session(), quiet:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported here, in one line
         start_ray()
@@ -100,7 +100,7 @@ def workspace_of(sweep: SweepPlan, folder: SweepFolder) -> Iterator[str]:
 
 def left(sweep: SweepPlan, folder: SweepFolder, points: list[SweepPoint]) -> dict[int, SweepPoint]:
     """The points to run now, by number; with a scheduler that compares trials, also those that have ended."""
-    if any(sweep.rungs):
+    if sweep.tune.scheduler.waits:
         return {number: points[number] for number in going_on(sweep, folder, points)[0]}
     trials = [folder.trial(numbered(number)) for number in range(len(points))]
     if sweep.tune.scheduler.copies:  # its trials change their points
@@ -126,7 +126,7 @@ def tuner(
     health: RayHealth,
 ) -> tune.Tuner:
     """The tuner of a sweep; once `asked` is true, it ends early with a KeyboardInterrupt."""
-    section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if any(sweep.rungs) else None
+    section, by_rung = sweep.tune, RungByRung(sweep, folder, progress) if sweep.tune.scheduler.waits else None
     listed = waiting if by_rung is None else None
     numbers = None if listed is None else list(listed)
     observer = Observer(sweep, folder, progress, numbers, asked, health)
@@ -215,7 +215,7 @@ class Observer(Callback):
         folder = self.folder.trial(self._name(trial))
         if not folder.point:  # it ended before it had written its point
             folder.begin(trial.config["point"])
-        waits = status == "stopped" and any(self.sweep.rungs)
+        waits = status == "stopped" and self.sweep.tune.scheduler.waits
         if folder.status == "running" and (status == "failed" or (not waits and time.monotonic() < self.deadline)):
             folder.end(status, reason)
         self.progress.ended(folder.name, WAITING if waits and folder.status == "running" else folder.status)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.io import to_yaml
 from fedmbo_ray.runs.build import build_task
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.space import SweepPoint
 from fedmbo_ray.tracking.client_picture import ClientPicture, ClientPictures
 from fedmbo_ray.tracking.metadata import data_set, parameters, run_note

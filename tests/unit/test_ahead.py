@@ -8,6 +8,7 @@ from tasks import federation, tiny_task
 from torch import Tensor
 
 from fedmbo_ray.backends.in_process import InProcess
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.data.array_clients import ArrayClients
 from fedmbo_ray.data.batches import Batch, Draw
@@ -73,6 +74,17 @@ def test_what_was_made_of_another_x_is_not_used() -> None:
             x += 1
         expected = again.mean(grad_y_lower, plain, x, y, draw=TRAIN)
         assert torch.allclose(clients.mean(grad_y_lower, cohort, x, y, draw=TRAIN), expected, rtol=1e-12)
+
+
+def test_a_cohort_that_is_asked_again_draws_anew_and_is_not_cut_before() -> None:
+    task = tiny_task("hyper_representation")
+    x, y = task.problem.init(stream(0))
+    clients = federation(task, 6).clients(stream(1))
+    cohort, other = clients.ahead(2)
+    first, second = (clients.mean(grad_y_lower, cohort, x, y, draw=TRAIN) for _ in range(2))
+    assert not torch.equal(first, second)
+    with pytest.raises(RunFailed, match="must be asked as a whole first"):
+        other[:2]
 
 
 def test_how_much_is_drawn_beforehand_is_bounded() -> None:

@@ -17,8 +17,9 @@ from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
 from fedmbo_ray.runs.clock import ONE_THREAD
 from fedmbo_ray.runs.evaluation import Evaluation
-from fedmbo_ray.runs.folder import Record, RunFolder
+from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import in_process, run
+from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.folder import means
 from fedmbo_ray.sweeps.trial import records_of
 

@@ -9,8 +9,8 @@ from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.federation.execution import run_together
 from fedmbo_ray.problems.quadratic import Quadratic
-from fedmbo_ray.runs.folder import Record
 from fedmbo_ray.runs.loop import run
+from fedmbo_ray.runs.records import Record
 
 
 def algorithms() -> dict[str, dict[str, Any]]:
