@@ -23,7 +23,7 @@ def part_of(test: Batch, number: int, device: torch.device) -> Batch:
 
 
 def metrics_of(problem: Problem, x: Tensor, y: Tensor, test: Batch | None) -> dict[str, float]:
-    """The figures of any problem at (x, y), computed here. If torch has one thread, a run's records are the same bits."""
+    """The figures of any problem at (x, y), computed here; the bits of a run's records, if torch has one thread."""
     with torch.no_grad():
         if not is_predicting(problem):
             return cast("Measured", problem).metrics(x, y, test)
