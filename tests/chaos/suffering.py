@@ -100,11 +100,14 @@ class Suffering:
         return found
 
     def no_process_left(self) -> None:
-        """Raise Wrong if a process has stayed behind."""
-        deadline = time.monotonic() + 20
+        """Raise Wrong if a process has stayed behind.
+
+        A worker of Ray's that was starting when its raylet was killed finds that out when it has imported everything.
+        """
+        deadline = time.monotonic() + 60
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.2)
-        names = [" ".join(process.cmdline())[:80] for process in left]
+        names = [" ".join(process.cmdline())[:200] for process in left]
         for process in left:
             process.kill()
         if names:
