@@ -8,6 +8,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -63,6 +64,23 @@ def table(found: dict[str, Counter[str]]) -> str:
     return "\n".join(rows)
 
 
+def campaign(kinds: list[str], args: argparse.Namespace, forks: Forks, found: dict[str, Counter[str]]) -> None:
+    """Scenario after scenario, each kind equally often, until the time or the count is over."""
+    rng, end, number, wrong = np.random.default_rng(args.seed), time.monotonic() + 60 * args.minutes, 0, 0
+    order: list[str] = []
+    while number < args.count if args.count is not None else time.monotonic() < end:
+        order = order or list(rng.permutation(kinds))
+        kind, seed = order.pop(), int(rng.integers(2**31))
+        outcome = suffer(kind, seed, forks)
+        number += 1
+        found[kind][outcome.partition(":")[0]] += 1
+        if outcome.startswith("wrong"):
+            wrong += 1
+            print(f"{kind}: {outcome}\n  repeat it: python tests/chaos --kind '{kind}' --seed {seed}", flush=True)
+        elif number % 10 == 0:
+            print(f"{number} faults, {wrong} wrong", file=sys.stderr, flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
@@ -79,23 +97,13 @@ def main() -> int:
         return int(outcome.startswith("wrong"))
     quick, slow = ([kind for kind in KINDS if kind.startswith(SLOW) == is_slow] for is_slow in (False, True))
     kinds = quick if args.quick else OFTEN * quick + slow
-    rng, end, number, wrong = np.random.default_rng(args.seed), time.monotonic() + 60 * args.minutes, 0, 0
-    order: list[str] = []
-    while number < args.count if args.count is not None else time.monotonic() < end:
-        order = order or list(rng.permutation(kinds))
-        kind, seed = order.pop(), int(rng.integers(2**31))
-        outcome = suffer(kind, seed, forks)
-        number += 1
-        found[kind][outcome.partition(":")[0]] += 1
-        if outcome.startswith("wrong"):
-            wrong += 1
-            print(f"{kind}: {outcome}\n  repeat it: python tests/chaos --kind '{kind}' --seed {seed}", flush=True)
-        elif number % 10 == 0:
-            print(f"{number} faults, {wrong} wrong", file=sys.stderr, flush=True)
+    with suppress(KeyboardInterrupt):  # what was found up to then is shown
+        campaign(kinds, args, forks, found)
     print(table(found))
-    print(f"{number} faults of {len(found)} kinds: {wrong} wrong")
+    every = sum(found.values(), Counter[str]())
+    print(f"{every.total()} faults of {len(found)} kinds: {every['wrong']} wrong")
     forks.close()
-    return 1 if wrong else 0
+    return 1 if every["wrong"] else 0
 
 
 if __name__ == "__main__":
