@@ -101,16 +101,30 @@ def test_a_commands_own_words_are_kept_while_libraries_are_silent() -> None:
 STUCK = """
 import time
 from fedmbo_ray.cli.command import guarded
-from fedmbo_ray.core.errors import RunStopped
-from fedmbo_ray.core.last_words import leave
+from fedmbo_ray.core.interruptions import last_step, leave
 import threading
 def work():
-    threading.Thread(target=leave, args=(RunStopped("Ray is dead"),)).start()
-    time.sleep(60)
+    with last_step(lambda: print("last step", flush=True)):
+        threading.Thread(target=leave, args=(1, "error: Ray is dead")).start()
+        time.sleep(60)
 guarded(work, lambda: "; continue: x")
 """
 
 
 def test_a_command_that_waits_for_ever_has_last_words() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "error: Ray is dead; continue: x\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "last step\n", "error: Ray is dead; continue: x\n")
+
+
+@pytest.mark.parametrize("command", [True, False])
+def test_only_a_command_ends_when_ray_is_dead_and_kills_what_is_left_of_it(command: bool, monkeypatch) -> None:
+    done: list[object] = []
+
+    def look(deep: bool) -> None:
+        raise RunStopped("dead")
+
+    found = SimpleNamespace(look=look, own=[("raylet", SimpleNamespace(kill=lambda: done.append("killed")))])
+    monkeypatch.setattr(health, "leave", lambda *words: done.append(words))
+    monkeypatch.setattr(health, "hints", [str] * command)
+    health._watch(found, SimpleNamespace(wait=lambda seconds: False))
+    assert done == ["killed", (1, "error: dead")] * command
