@@ -4,15 +4,19 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from ray.exceptions import ActorUnavailableError
 
 from fedmbo_ray.backends.ray import health
 from fedmbo_ray.backends.ray.health import RayHealth, answers
 from fedmbo_ray.cli.command import guarded
 from fedmbo_ray.core.errors import RunFailed, RunStopped
+from fedmbo_ray.runs import driver
 
 
 @pytest.fixture
@@ -77,6 +81,25 @@ def test_what_ended_from_outside_can_be_continued(error: Exception, said: str, c
 
     assert guarded(work, lambda: "; continue: x") == 1
     assert capsys.readouterr().err == said
+
+
+def test_ctrl_c_while_the_driver_is_restarted_stays_ctrl_c(monkeypatch) -> None:
+    def unavailable(call: object, health: object) -> None:
+        raise ActorUnavailableError("it is being restarted", None)
+
+    said, call = [], SimpleNamespace(remote=lambda *words: None)
+    actor = SimpleNamespace(stop=call, listen=call)
+    maker = SimpleNamespace(options=lambda **how: SimpleNamespace(remote=lambda *words: actor))
+    monkeypatch.setattr(driver, "ray", SimpleNamespace(remote=lambda kind: maker, kill=said.append))
+    monkeypatch.setattr(driver, "room_on_ray", nullcontext)
+    monkeypatch.setattr(driver, "_listen", lambda *words: iter([{"round": 0}]))
+    monkeypatch.setattr(driver, "answer_of", unavailable)
+    config = SimpleNamespace(clients=None, resolved=dict)
+    records = driver.run_on_ray(config, SimpleNamespace(path=Path()))
+    assert next(records) == {"round": 0}
+    with pytest.raises(KeyboardInterrupt):
+        records.throw(KeyboardInterrupt)
+    assert said == [actor]
 
 
 LOUD = """
