@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from fedmbo_ray.config.shipped import find_config, is_override
-from fedmbo_ray.core.entry import own
 from fedmbo_ray.core.errors import ConfigError, DownloadError, FolderDamaged, FolderInUse, RunFailed, RunStopped
-from fedmbo_ray.core.interruptions import Interruptions, interruptible
-from fedmbo_ray.core.last_words import last_words
+from fedmbo_ray.core.interruptions import Interruptions, interruptible, may_leave
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
 from fedmbo_ray.core.process_state import own_stderr
 
@@ -59,8 +57,8 @@ def complain(error: BaseException, code: int, hint: str = "") -> int:
 
 def guarded(work: Callable[[], int], hint: Callable[[], str]) -> int:
     """Run `work` and return its exit code, also after errors; `hint` says how to continue an interrupted command."""
-    interruptions = Interruptions(hint, may_leave=bool(own))
-    with own_stderr(), interruptible(interruptions), last_words(lambda error: complain(error, 1, hint())):
+    interruptions = Interruptions()
+    with own_stderr(), may_leave(hint), interruptible(interruptions):
         return _answered(work, hint, interruptions)
 
 

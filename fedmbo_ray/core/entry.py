@@ -2,14 +2,11 @@
 
 import atexit
 import os
-import signal
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from types import FrameType
 from typing import NoReturn
 
-own: list[str] = []  # the command that this process was started for, if any: this command may end the process
+from fedmbo_ray.core.interruptions import handle  # needs the standard library only
 
 
 def enter(command: str = "main") -> NoReturn:
@@ -20,21 +17,24 @@ def enter(command: str = "main") -> NoReturn:
     # One thread is enough, and each takes 32 MB; if there is no memory for them, OpenBLAS tries again for ever.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     handle(lambda number, frame: os._exit(128 + number))
-    own.append(command)
+    if sys.stderr is None:  # by `2>&-`; without this, the first file that is opened would become descriptor 2
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
         code = import_module(f"fedmbo_ray.cli.{command}").main()
-    except SystemExit as asked:  # by --help
-        code = int(asked.code or 0)
+    except SystemExit as asked:  # by --help, or with words by a plug-in
+        code = exit_code(asked.code)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1
     end(code)
 
 
-def handle(handler: Callable[[int, FrameType | None], None]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
-            signal.signal(number, handler)
+def exit_code(asked: object) -> int:
+    """The code that `sys.exit(asked)` means; anything but a number is printed."""
+    if asked is None or isinstance(asked, int):
+        return asked or 0
+    print(asked, file=sys.stderr)
+    return 1
 
 
 def end(code: int) -> NoReturn:

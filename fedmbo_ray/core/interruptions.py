@@ -11,16 +11,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from fedmbo_ray.core.process_state import say_now
+from fedmbo_ray.core.process_state import ENDING_SIGNALS, Handler, say_now
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AT_ONCE = 1.0  # seconds after the first signal; earlier signals count as the same request
 SOON = 0.5  # seconds; an interrupted command that needs longer to end says so
 AGAIN = 0.01  # seconds after which a lost signal is repeated
-SHOW_CURSOR = "\x1b[?25h"  # a live table hides it
 
 stakes: list[object] = []  # one for each `at_stake` that is open
 last_steps: list[Callable[[], None]] = []  # what to do before the process ends at once
+hints: list[Callable[[], str]] = []  # how to continue a command; if there is none, the process is somebody else's
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def at_stake() -> Iterator[None]:
 
 @contextmanager
 def last_step(step: Callable[[], None]) -> Iterator[None]:
-    """In this context, `step` is called before a signal ends the process at once."""
+    """In this context, `step` is called before `leave` ends the process."""
     last_steps.append(step)
     try:
         yield
@@ -44,36 +43,52 @@ def last_step(step: Callable[[], None]) -> Iterator[None]:
         last_steps.remove(step)
 
 
-def leave(number: int, said: str) -> NoReturn:
-    """End the process now, with the exit code of a signal. The stack is not unwound, which would break imports."""
-    for step in last_steps:
-        step()
-    say_now(SHOW_CURSOR * sys.stderr.isatty() + said)
-    os._exit(128 + number)
+@contextmanager
+def may_leave(hint: Callable[[], str]) -> Iterator[None]:
+    """In this context, the process is a command's own and may be ended at once; `hint` says how to continue."""
+    hints.append(hint)
+    try:
+        yield
+    finally:
+        hints.remove(hint)
+
+
+def leave(code: int, line: str) -> NoReturn:
+    """Print a line and how to continue, and end the process now, even if printing fails.
+
+    No exception is raised for this: within an import, a library could turn it into an error of another kind.
+    """
+    try:
+        for step in last_steps:
+            step()
+        say_now(line + (hints[-1]() if hints else ""), show_cursor=True)
+    finally:
+        os._exit(code)
 
 
 class Interruptions:
-    """A signal handler that ends the process, if it may and nothing is at stake; else it raises KeyboardInterrupt once.
+    """A signal handler that ends a command's process if nothing is at stake; else it raises KeyboardInterrupt once.
 
     A signal is never lost: if Python can't raise an exception, as in a finalizer, the signal is sent again.
     """
 
-    def __init__(self, hint: Callable[[], str], may_leave: bool = False) -> None:
-        self.hint, self.may_leave = hint, may_leave
-        self.count, self.first, self.number, self.over = 0, 0.0, int(signal.SIGINT), False
+    def __init__(self) -> None:
+        self.count, self.first, self.number = 0, 0.0, int(signal.SIGINT)
+        self.told = self.over = False
         self.told_others = sys.unraisablehook
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if self.count == 1:
             self.first, self.number = time.monotonic(), number
-            if self.may_leave and not stakes:
-                leave(number, f"interrupted{self.hint()}")
-            _thread.start_new_thread(self._tell, ())
+            if hints and not stakes:
+                leave(128 + number, "interrupted")
+            if not self.told:
+                self.told = True
+                _thread.start_new_thread(self._tell, ())
             raise KeyboardInterrupt
         if self.count >= 3 and time.monotonic() > self.first + AT_ONCE:
-            say_now(f"ended at once; the last rounds may be lost{self.hint()}")
-            os._exit(128 + number)
+            leave(128 + number, "ended at once; the last rounds may be lost")
 
     def _tell(self) -> None:
         for_main_thread()
@@ -110,9 +125,8 @@ def interruptible(handler: Interruptions) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return
-    numbers = [number for number in ENDING_SIGNALS if number == signal.SIGINT or not ignored(number)]
     hook, sys.unraisablehook = sys.unraisablehook, handler.unraisable
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = handle(handler)
     try:
         yield
     finally:
@@ -122,9 +136,17 @@ def interruptible(handler: Interruptions) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def ignored(number: int) -> bool:
-    """Whether a signal is ignored, as with `nohup`."""
-    return signal.getsignal(number) is signal.SIG_IGN
+def handle(handler: Callable[[int, FrameType | None], None]) -> dict[int, Handler]:
+    """Install a handler for the signals that end a process; returns the handlers that were there.
+
+    A signal that is ignored, as SIGHUP is under `nohup`, stays ignored; except SIGINT, which shells ignore in every
+    background job of a script.
+    """
+    before: dict[int, Handler] = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    heard = {number: old for number, old in before.items() if number == signal.SIGINT or old is not signal.SIG_IGN}
+    for number in heard:
+        signal.signal(number, handler)
+    return heard
 
 
 @contextmanager

@@ -7,11 +7,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 Handler = Callable[[int, FrameType | None], object] | int | None
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SHOW_CURSOR = "\x1b[?25h"  # a live table hides it
 
 masks: list[set[int | signal.Signals]] = []  # the signals that were blocked before each `held_back` that is open
 
@@ -48,13 +53,14 @@ def _put_back(before: dict[str, str | None]) -> None:
 @contextmanager
 def handlers_without(package: str) -> Iterator[None]:
     """Afterwards, signals and errors are handled as before where a package has put handlers of its own in place."""
-    before, hook = {number: signal.getsignal(number) for number in SIGNALS}, sys.excepthook
+    signals = (*ENDING_SIGNALS, signal.SIGUSR1)  # SIGUSR1: Ray Tune
+    before, hook = {number: signal.getsignal(number) for number in signals}, sys.excepthook
     try:
         yield
     finally:
         if _belongs(sys.excepthook, package):
             sys.excepthook = hook
-        now = {number: signal.getsignal(number) for number in SIGNALS}
+        now = {number: signal.getsignal(number) for number in signals}
         put_in_place({number: before[number] if _belongs(now[number], package) else now[number] for number in now})
 
 
@@ -68,9 +74,10 @@ def put_in_place(handlers: Mapping[int, Handler]) -> None:
 
 @contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """In this context, a signal waits; at the end, the handler that Python knows is installed again.
+    """In this context, a signal waits. At the end, its Python handler is installed again.
 
-    Threads that are started in it never receive the signal; processes do.
+    A C library may have replaced the handler without Python noticing. Threads that are started in this context never
+    receive the signal; processes do.
     """
     handler, before = signal.getsignal(number), signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     masks.append(before)
@@ -99,9 +106,21 @@ class OwnStderr(io.TextIOWrapper):
     """A command's stderr, with a file descriptor of its own."""
 
 
+class _Lenient(io.FileIO):
+    """A file that drops what can't be written, because the terminal is closed or the disk is full."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        with suppress(OSError):
+            return super().write(data)
+        return len(memoryview(data))
+
+
 @contextmanager
 def own_stderr() -> Iterator[None]:
-    """In this context, Python writes to a copy of file descriptor 2, so that descriptor 2 itself can be silenced."""
+    """In this context, Python writes to a copy of file descriptor 2, so that descriptor 2 itself can be silenced.
+
+    What can't be written is dropped: a command whose terminal is closed must still save its state.
+    """
     before = sys.stderr
     try:
         copy = os.dup(2) if before.fileno() == 2 else None
@@ -111,7 +130,7 @@ def own_stderr() -> Iterator[None]:
         yield
         return
     # Never closed: faulthandler keeps its number.
-    binary = io.BufferedWriter(io.FileIO(copy, "w", closefd=False))
+    binary = io.BufferedWriter(_Lenient(copy, "w", closefd=False))
     sys.stderr = OwnStderr(binary, before.encoding, "backslashreplace", line_buffering=True)
     try:
         yield
@@ -120,20 +139,25 @@ def own_stderr() -> Iterator[None]:
         sys.stderr = before
 
 
-def say_now(line: str) -> None:
-    """Write a line to stderr without buffering, as a signal handler must."""
+def say_now(line: str, show_cursor: bool = False) -> None:
+    """Write a line to stderr without buffering, as a signal handler must; it is dropped if it can't be written."""
+    if sys.stderr is None:  # descriptor 2 may then be any file
+        return
     try:
         number = sys.stderr.fileno()
-    except (AttributeError, OSError):  # there is none, or it is no file
+    except (AttributeError, OSError):  # it is no file
         number = 2
-    os.write(number, f"{line}\n".encode())
+    cursor = SHOW_CURSOR if show_cursor and os.isatty(number) else ""
+    with suppress(OSError):
+        os.write(number, f"{cursor}{line}\n".encode(errors="backslashreplace"))
 
 
 @contextmanager
 def libraries_silenced() -> Iterator[None]:
     """In this context, what compiled libraries write to descriptor 2 is dropped, if Python's stderr is another one.
 
-    Ray's library writes the same lines to its log file.
+    Ray's library writes the same lines to its log file. What a crash would write ("Fatal Python error", "terminate
+    called") is lost: only the exit code then shows the crash.
     """
     if not isinstance(sys.stderr, OwnStderr):
         yield

@@ -9,14 +9,14 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
 
 import ray
 import torch
-from ray.exceptions import ActorDiedError, ActorUnavailableError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError
 
 from fedmbo_ray.backends.ray.health import RayHealth, answer_of, ray_watched
 from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
@@ -33,7 +33,7 @@ from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunFailed, RunStopped
 from fedmbo_ray.core.interruptions import at_stake, deferred
 from fedmbo_ray.core.memory import is_shortage, out_of_memory
-from fedmbo_ray.core.process_state import handlers_without, held_back
+from fedmbo_ray.core.process_state import held_back
 from fedmbo_ray.core.sampling import sampled
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import RunFolder
@@ -138,7 +138,8 @@ def run_on_ray(
                     last = news["round"]
                     yield news
         except (GeneratorExit, KeyboardInterrupt):
-            answer_of(driver.stop.remote(), health)
+            with suppress(RayActorError):  # it is being restarted; its newest checkpoint is in the folder
+                answer_of(driver.stop.remote(), health)
             raise
         except RunStopped:  # the driver may be alive and can then save its state
             ray.wait([driver.stop.remote()], timeout=TO_SAVE)
@@ -231,8 +232,9 @@ def start_ray(cpus: float = 0.0) -> None:
                 stack.enter_context(ray_may_be_on_loopback())
                 stack.enter_context(ray_starts_no_helpers())
             stack.enter_context(ray_prints_nothing())
-            # At SIGTERM, Ray's C++ code would print a dump while Ray starts.
-            for context in (deferred(), ray_starts_without_handler(), handlers_without("ray"), held_back(SIGTERM)):
+            # At SIGTERM, Ray's C++ code would print a dump while Ray starts. Threads that were there before may still
+            # receive it; Ray's own Python handler, which the main thread would then call, is therefore left out.
+            for context in (deferred(), ray_starts_without_handler(), held_back(SIGTERM)):
                 stack.enter_context(context)
             ray.init(**options)
     except Exception as error:  # Ray has no special exception for a machine that is too busy or has no room

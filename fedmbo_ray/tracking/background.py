@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
@@ -66,7 +65,7 @@ class BackgroundTracking:
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker, self.over, self.away, self.said = tracker, threading.Event(), False, ""
-        self.prepared, self.told = threading.Event(), ExitStack()
+        self.shown = False  # in MLflow
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> "BackgroundTracking":
@@ -75,9 +74,9 @@ class BackgroundTracking:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.over.set()
-        with self.told:
-            if kind is not None and not self.prepared.is_set():  # nothing is shown in MLflow yet
-                return
+        if kind is not None and not self.shown:
+            return
+        with at_stake():
             self.thread.join(timeout=PATIENCE)
             if kind is not None:
                 self._meanwhile(self.tracker.interrupt)
@@ -85,11 +84,10 @@ class BackgroundTracking:
     def _follow(self) -> None:
         for_main_thread()
         self._meanwhile(self.tracker.prepare)
-        if not self.over.is_set():
-            self.told.enter_context(at_stake())
-        self.prepared.set()
-        while not self.over.wait(SECONDS_BETWEEN_LOOKS):
-            self._meanwhile(self.tracker.update)
+        with at_stake():
+            self.shown = not self.over.is_set()
+            while not self.over.wait(SECONDS_BETWEEN_LOOKS):
+                self._meanwhile(self.tracker.update)
 
     def _meanwhile(self, step: Callable[[], None]) -> None:
         """Attempt a step while the sweep runs: an error is printed once, and raised by `conclude` if it persists."""

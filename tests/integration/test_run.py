@@ -186,6 +186,8 @@ def test_further_signals_do_not_cut_off_the_save(
 STUCK = """
 import sys, time
 from fedmbo_ray.cli.command import guarded
+from fedmbo_ray.core.interruptions import at_stake
+@at_stake()
 def work():
     try:
         print("ready", flush=True)

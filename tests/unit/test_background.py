@@ -1,5 +1,6 @@
 """What is tried again when MLflow is told something, and what is not."""
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from fedmbo_ray.api import study
 from fedmbo_ray.core.errors import RunFailed
+from fedmbo_ray.core.interruptions import stakes
 from fedmbo_ray.tracking import background
 from fedmbo_ray.tracking.background import BackgroundTracking, wait_for_mlflow
 
@@ -80,6 +82,16 @@ def test_while_a_run_is_going_on_an_error_is_told_once_under_its_own_name(monkey
         assert following.conclude()
     said = "MLflow is not brought up to date (OSError: [Errno 28] No space left on device)\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_run_that_ends_before_mlflow_is_ready_leaves_nothing_at_stake() -> None:
+    ready, tracker = threading.Event(), Told(OSError(), times=0)
+    tracker.prepare = ready.wait  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), BackgroundTracking(tracker) as following:
+        raise KeyboardInterrupt
+    ready.set()
+    following.thread.join()
+    assert (stakes, tracker.calls) == ([], 0)
 
 
 def test_a_server_that_stays_away_is_told_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import signal
+import sys
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from fedmbo_ray.core.compat import (
     trials_need_no_environment,
     writes,
 )
+from fedmbo_ray.core.process_state import held_back
 
 
 def test_torch_counts_what_is_written_to_a_tensor() -> None:
@@ -92,6 +94,15 @@ def test_ray_leaves_sigterm_as_it_is_while_it_is_told_to() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
     assert utils.set_sigterm_handler.__module__ == utils.__name__
     assert "ray._private.utils.set_sigterm_handler(" in inspect.getsource(worker.init)
+
+
+def test_ray_starts_processes_in_a_way_that_runs_what_python_registers_for_forks() -> None:
+    from ray._private.services import start_ray_process
+
+    program = "import signal, sys; sys.exit(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    with held_back(signal.SIGTERM):
+        started = start_ray_process([sys.executable, "-c", program], "probe", fate_share=False)
+    assert started.process.wait() == 0
 
 
 def test_trials_get_no_variables_of_their_own() -> None:

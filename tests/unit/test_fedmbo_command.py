@@ -15,7 +15,9 @@ from fedmbo_ray import __version__
 from fedmbo_ray.cli.command import called, guarded, result_alone
 from fedmbo_ray.cli.main import COMMANDS, main
 from fedmbo_ray.config.shipped import find_config, shipped_configs
+from fedmbo_ray.core.entry import exit_code
 from fedmbo_ray.core.errors import ConfigError
+from fedmbo_ray.core.interruptions import at_stake
 from fedmbo_ray.core.io import SHIPPED
 
 
@@ -131,12 +133,18 @@ def test_commands_put_signal_handlers_back(capsys: pytest.CaptureFixture[str]) -
 
     def work() -> int:
         assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
-        signal.raise_signal(signal.SIGTERM)
+        with at_stake():
+            signal.raise_signal(signal.SIGTERM)
         raise AssertionError("a signal must interrupt the work")
 
     assert guarded(work, lambda: "; go on") == 143
     assert capsys.readouterr().err == "interrupted; go on\n"
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_a_plug_in_that_exits_with_words_has_them_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [exit_code(asked) for asked in (None, 0, 3, "no licence")] == [0, 0, 3, 1]
+    assert capsys.readouterr().err == "no licence\n"
 
 
 def test_a_command_can_be_called_in_another_thread() -> None:

@@ -4,15 +4,19 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from ray.exceptions import ActorUnavailableError
 
 from fedmbo_ray.backends.ray import health
 from fedmbo_ray.backends.ray.health import RayHealth, answers
 from fedmbo_ray.cli.command import guarded
 from fedmbo_ray.core.errors import RunFailed, RunStopped
+from fedmbo_ray.runs import driver
 
 
 @pytest.fixture
@@ -79,6 +83,25 @@ def test_what_ended_from_outside_can_be_continued(error: Exception, said: str, c
     assert capsys.readouterr().err == said
 
 
+def test_ctrl_c_while_the_driver_is_restarted_stays_ctrl_c(monkeypatch) -> None:
+    def unavailable(call: object, health: object) -> None:
+        raise ActorUnavailableError("it is being restarted", None)
+
+    said, call = [], SimpleNamespace(remote=lambda *words: None)
+    actor = SimpleNamespace(stop=call, listen=call)
+    maker = SimpleNamespace(options=lambda **how: SimpleNamespace(remote=lambda *words: actor))
+    monkeypatch.setattr(driver, "ray", SimpleNamespace(remote=lambda kind: maker, kill=said.append))
+    monkeypatch.setattr(driver, "room_on_ray", nullcontext)
+    monkeypatch.setattr(driver, "_listen", lambda *words: iter([{"round": 0}]))
+    monkeypatch.setattr(driver, "answer_of", unavailable)
+    config = SimpleNamespace(clients=None, resolved=dict)
+    records = driver.run_on_ray(config, SimpleNamespace(path=Path()))
+    assert next(records) == {"round": 0}
+    with pytest.raises(KeyboardInterrupt):
+        records.throw(KeyboardInterrupt)
+    assert said == [actor]
+
+
 LOUD = """
 import os, sys
 from fedmbo_ray.core.process_state import libraries_silenced, own_stderr
@@ -101,16 +124,30 @@ def test_a_commands_own_words_are_kept_while_libraries_are_silent() -> None:
 STUCK = """
 import time
 from fedmbo_ray.cli.command import guarded
-from fedmbo_ray.core.errors import RunStopped
-from fedmbo_ray.core.last_words import leave
+from fedmbo_ray.core.interruptions import last_step, leave
 import threading
 def work():
-    threading.Thread(target=leave, args=(RunStopped("Ray is dead"),)).start()
-    time.sleep(60)
+    with last_step(lambda: print("last step", flush=True)):
+        threading.Thread(target=leave, args=(1, "error: Ray is dead")).start()
+        time.sleep(60)
 guarded(work, lambda: "; continue: x")
 """
 
 
 def test_a_command_that_waits_for_ever_has_last_words() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "error: Ray is dead; continue: x\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "last step\n", "error: Ray is dead; continue: x\n")
+
+
+@pytest.mark.parametrize("command", [True, False])
+def test_only_a_command_ends_when_ray_is_dead_and_kills_what_is_left_of_it(command: bool, monkeypatch) -> None:
+    done: list[object] = []
+
+    def look(deep: bool) -> None:
+        raise RunStopped("dead")
+
+    found = SimpleNamespace(look=look, own=[("raylet", SimpleNamespace(kill=lambda: done.append("killed")))])
+    monkeypatch.setattr(health, "leave", lambda *words: done.append(words))
+    monkeypatch.setattr(health, "hints", [str] * command)
+    health._watch(found, SimpleNamespace(wait=lambda seconds: False))
+    assert done == ["killed", (1, "error: dead")] * command

@@ -1,6 +1,7 @@
 """Signals at awkward moments: during imports, in finalizers, while a library handles them its own way, at the end."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from checkout import ROOT
@@ -18,9 +20,12 @@ from fedmbo_ray.core.interruptions import Interruptions, at_stake, deferred, int
 from fedmbo_ray.core.process_state import handlers_without, held_back
 
 COMMAND = """
-import atexit, sys, threading, time, types
+import atexit, signal, sys, threading, time, types
+from fedmbo_ray.core import interruptions
 from fedmbo_ray.core.entry import enter
 from fedmbo_ray.core.interruptions import at_stake, last_step
+
+interruptions.SOON = 30.0
 
 def main():
     from fedmbo_ray.cli.command import guarded
@@ -45,14 +50,51 @@ def work():
 enter("probe")
 """
 AT_STAKE = """
+interruptions.SOON = 0.05
 def work():
     with at_stake():
         try:
             ready()
         finally:
-            time.sleep(0.7)
+            time.sleep(0.5)
             print("saved")
 enter("probe")
+"""
+WITHIN_A_FINALIZER = """
+interruptions.SOON = 0.05
+class Finalizer:
+    def __del__(self):
+        ready()
+@at_stake()
+def work():
+    try:
+        Finalizer()  # gone at once
+        time.sleep(60)
+    finally:
+        time.sleep(0.5)
+enter("probe")
+"""
+ASKED_THREE_TIMES = """
+interruptions.AT_ONCE = -1.0
+@at_stake()
+def work():
+    try:
+        ready()
+    finally:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        time.sleep(60)
+enter("probe")
+"""
+RECORDS = """
+interruptions.SOON = 0.05
+@at_stake()
+def work():
+    with open(sys.argv[1], "w") as file:
+        try:
+            ready()
+        finally:
+            time.sleep(0.5)
 """
 A_THREAD_THAT_STAYS = """
 def work():
@@ -66,12 +108,19 @@ enter("probe")
 """
 
 
-def signalled(program: str, number: int) -> tuple[int, list[str], list[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND + program], cwd=ROOT, stdout=-1, stderr=-1, text=True, start_new_session=True
-    )
+def begun(program: str, *words: str, stderr: int | None = subprocess.PIPE) -> subprocess.Popen[str]:
+    """A process that is ready; with None, it has no stderr at all."""
+    command = [sys.executable, "-c", COMMAND + program, *words]
+    if stderr is None:
+        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=stderr, text=True, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def signalled(program: str, number: int) -> tuple[int, list[str], list[str]]:
+    process = begun(program)
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     return process.returncode, out.splitlines(), err.splitlines()
@@ -93,6 +142,39 @@ def test_a_command_ends_with_its_own_code_whatever_threads_and_modules_were_inte
     assert signalled(A_THREAD_THAT_STAYS, signal.SIGINT) == (7, ["goodbye"], [])
 
 
+def test_that_saving_takes_long_is_said_once_even_if_the_signal_came_within_a_finalizer() -> None:
+    code, _, err = signalled(WITHIN_A_FINALIZER, signal.SIGTERM)
+    assert (code, err) == (143, ["interrupted; saving ...", "interrupted; continue: this way"])
+
+
+def closed_terminal(program: str) -> subprocess.Popen[str]:
+    terminal, end = pty.openpty()
+    process = begun(program, stderr=end)
+    os.close(end)
+    os.close(terminal)
+    return process
+
+
+@pytest.mark.parametrize("start", [closed_terminal, lambda program: begun(program, stderr=None)], ids=["pty", "none"])
+@pytest.mark.parametrize("program", [WITHIN_AN_IMPORT, AT_STAKE, ASKED_THREE_TIMES], ids=["at once", "saved", "third"])
+def test_a_command_that_can_t_print_ends_with_the_signal_s_code(
+    program: str, start: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = start(program)
+    process.send_signal(signal.SIGHUP)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 129
+    assert ("saved" in out) == (program is AT_STAKE)
+
+
+@pytest.mark.parametrize("last", ['enter("probe")', "sys.exit(main())"])
+def test_without_stderr_nothing_is_written_to_a_file_that_has_its_number(last: str, tmp_path: Path) -> None:
+    process = begun(RECORDS + last, str(tmp_path / "records"), stderr=None)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert (process.returncode, (tmp_path / "records").read_text()) == (143, "")
+
+
 class Finalizer:
     def __init__(self, do: Callable[[], None]) -> None:
         self.do = do
@@ -103,17 +185,19 @@ class Finalizer:
 
 def test_a_wish_that_comes_within_a_finalizer_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> int:
-        Finalizer(lambda: signal.raise_signal(signal.SIGTERM))  # gone at once
-        time.sleep(30)
+        with at_stake():
+            Finalizer(lambda: signal.raise_signal(signal.SIGTERM))  # gone at once
+            time.sleep(30)
         raise AssertionError("the signal was lost")
 
     assert guarded(work, lambda: "") == 143
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_process_that_is_not_a_command_s_own_is_never_left(capsys: pytest.CaptureFixture[str]) -> None:
-    assert interruptions.stakes == []
-    assert guarded(lambda: signal.raise_signal(signal.SIGHUP) or 0, lambda: "") == 129
+def test_a_process_that_is_not_a_command_s_own_is_never_left() -> None:
+    assert (interruptions.stakes, interruptions.hints) == ([], [])
+    with interruptible(Interruptions()), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
 
 
 def test_deferred_signals_are_heard_at_the_end_and_once() -> None:
@@ -128,7 +212,7 @@ def test_deferred_signals_are_heard_at_the_end_and_once() -> None:
             done.append("started")
         done.append("went on")
 
-    handler = Interruptions(lambda: "")
+    handler = Interruptions()
     with interruptible(handler), pytest.raises(KeyboardInterrupt):
         work()
     assert (done, handler.number, handler.count) == (["started"], signal.SIGHUP, 2)

@@ -12,7 +12,7 @@ import ray
 from ray import ObjectRef
 
 from fedmbo_ray.core.errors import RunStopped
-from fedmbo_ray.core.last_words import leave
+from fedmbo_ray.core.interruptions import hints, leave
 
 OWN = {"gcs_server", "raylet"}  # a Ray that was started here is dead without these processes
 BETWEEN, BETWEEN_NODES = 1.0, 10.0  # seconds between checks; at the second interval, the head is asked, too
@@ -75,11 +75,11 @@ def _watch(health: RayHealth, over: threading.Event) -> None:
         try:
             health.look(deep=False)
         except RunStopped as error:
-            if not over.wait(TO_END):
+            if not over.wait(TO_END) and hints:  # a program or a notebook decides itself when to end
                 for _, process in health.own:
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
-                leave(error)
+                leave(1, f"error: {error}")
             return
 
 
