@@ -18,7 +18,7 @@ import ray
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-from fedmbo_ray.backends.ray.health import RayHealth, answer_of, ray_watched
+from fedmbo_ray.backends.ray.health import RayHealth, ray_watched, results_of
 from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
 from fedmbo_ray.backends.ray.pool import RayActors, require_room
 from fedmbo_ray.backends.ray.waiting import Say, on_stderr
@@ -137,7 +137,7 @@ def run_on_ray(
                     last = news["round"]
                     yield news
         except (GeneratorExit, KeyboardInterrupt):
-            answer_of(driver.stop.remote(), health)
+            results_of([driver.stop.remote()], lambda missing: health.require())
             raise
         except RunStopped:  # the driver may be alive and can then save its state
             ray.wait([driver.stop.remote()], timeout=TO_SAVE)
@@ -179,7 +179,7 @@ def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str
     while not done:
         health.require()
         try:
-            news, progress, done, error = answer_of(driver.listen.remote(since), health)
+            (heard,) = results_of([driver.listen.remote(since)], lambda missing: health.require())
         except ActorUnavailableError:  # it is being restarted
             since = 0
             time.sleep(0.5)
@@ -188,6 +188,7 @@ def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str
             health.look()  # if its node has died, it was not restarted
             said = " ".join(str(death).split())
             raise RunStopped(f"the driver died {RESTARTS + 1} times; the last time: {said}") from None
+        news, progress, done, error = heard
         since += len(news)
         tick(*progress)
         yield from news
