@@ -35,7 +35,12 @@ def wait_until(true: Callable[[], object], process: Forked) -> None:
 
 @pytest.mark.parametrize(
     ("words", "victim"),
-    [(RUN, "raylet"), (RUN, "gcs_server"), (TUNE, "gcs_server"), pytest.param(TUNE, "raylet", marks=pytest.mark.slow)],
+    [
+        (RUN, "raylet"),
+        (TUNE, "gcs_server"),
+        pytest.param(RUN, "gcs_server", marks=pytest.mark.slow),
+        pytest.param(TUNE, "raylet", marks=pytest.mark.slow),
+    ],
 )
 def test_when_ray_dies_one_line_says_so_and_how_to_go_on(words, victim: str, forks: Forks, tmp_path: Path) -> None:
     out = tmp_path / "run"
