@@ -19,8 +19,8 @@ import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from fedmbo_ray.backends.ray.health import RayHealth, ray_watched, results_of
-from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
-from fedmbo_ray.backends.ray.pool import RayActors, require_room
+from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes, require_room
+from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.backends.ray.waiting import Say, on_stderr
 from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
 from fedmbo_ray.core.compat import (

@@ -19,11 +19,11 @@ from fedmbo_ray.backends.ray.client_actor import ClientActor, Member
 from fedmbo_ray.backends.ray.health import results_of
 from fedmbo_ray.backends.ray.hierarchy import FAN_OUT, members, weight
 from fedmbo_ray.backends.ray.messages import LARGE, Arrays
-from fedmbo_ray.backends.ray.placement import Resources, capacity, cluster_nodes, total
+from fedmbo_ray.backends.ray.placement import cluster_nodes, require_room
 from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, KeptVectors, Reply, unpacked
 from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, SharedArray, SocketLink
 from fedmbo_ray.backends.ray.waiting import Patience, Say, on_stderr
-from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.sampling import Stacks
 from fedmbo_ray.federation.execution import Block, BlockKernel, Job, Seconds
 from fedmbo_ray.federation.reduction import Array, Joined, Part
@@ -243,16 +243,3 @@ def tensors(part: Part[Array]) -> Part[Tensor]:
 
 def tensor(array: Array) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def require_room(actors: int, cpus: float, gpus: float, nodes: list[Resources]) -> None:
-    """Raise a ConfigError at once if a cluster of these nodes could never place the actors."""
-    asked = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
-    room = sum(capacity(node, asked) for node in nodes)
-    if room < actors:
-        raise ConfigError(
-            f"{actors} actors of {cpus:g} CPU and {gpus:g} GPU must fit the cluster, but it has {total(nodes)}, "
-            f"room for {room:g}",
-            "clients",
-            "actors",
-        )
