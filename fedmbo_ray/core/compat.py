@@ -63,6 +63,17 @@ def autoscaling() -> Autoscaling | None:
     return state.get_cluster_config()
 
 
+def ray_processes() -> list[tuple[str, int]]:
+    """The processes that a Ray which this process started can't do without: names and process ids.
+
+    Empty if this process uses a Ray that was started elsewhere.
+    """
+    from ray._private import worker
+
+    started = {} if worker._global_node is None else worker._global_node.all_processes
+    return [(name, each.process.pid) for name in ("gcs_server", "raylet") for each in started.get(name, [])]
+
+
 def requests_waiting() -> list[tuple[dict[str, float], int]]:
     """The requests for resources that have no room yet in the Ray cluster of this process, and the count of each."""
     from ray._private.worker import global_worker

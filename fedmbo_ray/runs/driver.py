@@ -18,9 +18,9 @@ import ray
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError
 
-from fedmbo_ray.backends.ray.health import RayHealth, answer_of, ray_watched
-from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes
-from fedmbo_ray.backends.ray.pool import RayActors, require_room
+from fedmbo_ray.backends.ray.health import RayHealth, ray_watched, results_of
+from fedmbo_ray.backends.ray.placement import Resources, cluster_nodes, require_room
+from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.backends.ray.waiting import Say, on_stderr
 from fedmbo_ray.config.schema import ClientsConfig, Fields, RunConfig
 from fedmbo_ray.core.compat import (
@@ -139,7 +139,7 @@ def run_on_ray(
                     yield news
         except (GeneratorExit, KeyboardInterrupt):
             with suppress(RayActorError):  # it is being restarted; its newest checkpoint is in the folder
-                answer_of(driver.stop.remote(), health)
+                results_of([driver.stop.remote()], lambda missing: health.require())
             raise
         except RunStopped:  # the driver may be alive and can then save its state
             ray.wait([driver.stop.remote()], timeout=TO_SAVE)
@@ -181,7 +181,7 @@ def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str
     while not done:
         health.require()
         try:
-            news, progress, done, error = answer_of(driver.listen.remote(since), health)
+            (heard,) = results_of([driver.listen.remote(since)], lambda missing: health.require())
         except ActorUnavailableError:  # it is being restarted
             since = 0
             time.sleep(0.5)
@@ -190,6 +190,7 @@ def _listen(driver: Any, tick: Tick, health: RayHealth) -> Iterator[Record | str
             health.look()  # if its node has died, it was not restarted
             said = " ".join(str(death).split())
             raise RunStopped(f"the driver died {RESTARTS + 1} times; the last time: {said}") from None
+        news, progress, done, error = heard
         since += len(news)
         tick(*progress)
         yield from news

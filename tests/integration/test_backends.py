@@ -12,8 +12,8 @@ import torch
 from tasks import federation, tiny_config, tiny_task
 
 from fedmbo_ray.backends.ray.client_actor import ClientActor
-from fedmbo_ray.backends.ray.placement import cluster_nodes
-from fedmbo_ray.backends.ray.pool import RayActors, require_room, stored_test
+from fedmbo_ray.backends.ray.placement import cluster_nodes, require_room
+from fedmbo_ray.backends.ray.pool import RayActors, stored_test
 from fedmbo_ray.backends.ray.transport import CallLink, SocketLink
 from fedmbo_ray.core.errors import ConfigError, RunFailed
 from fedmbo_ray.core.rng import stream

@@ -11,8 +11,11 @@ import psutil
 import pytest
 import ray
 from forked import Forked, Forks
+from tasks import tiny_task
 
 from fedmbo_ray.api.configs import config_of
+from fedmbo_ray.backends.ray import waiting
+from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.runs.driver import run_on_ray
 from fedmbo_ray.runs.folder import RunFolder
 
@@ -32,7 +35,12 @@ def wait_until(true: Callable[[], object], process: Forked) -> None:
 
 @pytest.mark.parametrize(
     ("words", "victim"),
-    [(RUN, "raylet"), (RUN, "gcs_server"), (TUNE, "gcs_server"), pytest.param(TUNE, "raylet", marks=pytest.mark.slow)],
+    [
+        (RUN, "raylet"),
+        (TUNE, "gcs_server"),
+        pytest.param(RUN, "gcs_server", marks=pytest.mark.slow),
+        pytest.param(TUNE, "raylet", marks=pytest.mark.slow),
+    ],
 )
 def test_when_ray_dies_one_line_says_so_and_how_to_go_on(words, victim: str, forks: Forks, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -52,6 +60,23 @@ def test_when_ray_dies_one_line_says_so_and_how_to_go_on(words, victim: str, for
 class Holder:
     def there(self) -> bool:
         return True
+
+
+def test_actors_that_were_waited_for_in_vain_take_no_room_later(cluster: str, monkeypatch) -> None:
+    holder = Holder.options(num_cpus=8).remote()
+    assert ray.get(holder.there.remote())
+    monkeypatch.setattr(waiting, "FIRST", 0.1)
+
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as error:
+        RayActors(tiny_task("quadratic"), actors=2, say=interrupt)
+    ray.kill(holder)
+    other = Holder.options(num_cpus=8).remote()
+    assert ray.get(other.there.remote(), timeout=60)
+    assert error.traceback  # which IPython also keeps, with the actors' handles
+    ray.kill(other)
 
 
 def test_a_run_without_room_says_what_it_waits_for_and_goes_on(cluster: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from fedmbo_ray.core.compat import (
     pulled_back,
     ray_may_be_on_loopback,
     ray_prints_nothing,
+    ray_processes,
     ray_reads_authentication,
     ray_starts_without_handler,
     requests_waiting,
@@ -140,6 +142,22 @@ def test_ray_starts_its_printing_thread_by_a_name_that_can_be_replaced() -> None
     with ray_prints_nothing():
         assert worker.listen_error_messages is not before
     assert worker.listen_error_messages is before
+
+
+def test_ray_knows_the_processes_that_it_started_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import ray_constants, worker
+    from ray._private.node import Node
+
+    assert ray_processes() == []
+    for start, kind in ((Node.start_gcs_server, "GCS_SERVER"), (Node.start_raylet, "RAYLET")):
+        assert f"self.all_processes[ray_constants.PROCESS_TYPE_{kind}] = [" in inspect.getsource(start)
+    node = Node.__new__(Node)
+    node.all_processes = {
+        kind: [SimpleNamespace(process=SimpleNamespace(pid=pid))]
+        for pid, kind in enumerate((ray_constants.PROCESS_TYPE_RAYLET, ray_constants.PROCESS_TYPE_GCS_SERVER, "log"))
+    }
+    monkeypatch.setattr(worker, "_global_node", node)
+    assert ray_processes() == [("gcs_server", 1), ("raylet", 0)]
 
 
 def test_ray_knows_what_waits_for_room() -> None:

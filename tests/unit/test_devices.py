@@ -174,6 +174,14 @@ def test_an_answer_keeps_dtypes_and_shapes_when_it_is_copied_in_one_piece() -> N
     assert [(each.dtype, each.shape) for each in arrays] == [(np.float32, (2, 3)), (np.float64, ()), (np.float32, (0,))]
 
 
+def test_an_answer_may_be_partly_on_the_host_already() -> None:
+    with Copies() as copies:
+        arrays = on_host([torch.ones(3), torch.zeros(2, 3, device=META), torch.ones(2)])
+    assert copies.back == [24]
+    assert [each.shape for each in arrays] == [(3,), (2, 3), (2,)]
+    assert [each.sum() for each in arrays] == [3, 0, 2]
+
+
 def test_buffers_of_a_backbone_follow_x() -> None:
     class Positions(nn.Module):
         def __init__(self) -> None:

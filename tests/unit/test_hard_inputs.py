@@ -157,6 +157,8 @@ def test_a_process_without_room_ends_at_once(kilobytes: int, tmp_path: Path) -> 
     ended = subprocess.run(["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
     assert ended.returncode in (0, 1)
     assert b"Traceback" not in ended.stderr
+    errors = [line for line in ended.stderr.splitlines() if line.startswith(b"error: ")]
+    assert len(errors) == ended.returncode
 
 
 def _raise(said: str) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import load
 from benchmarks.load import (
     LOADS,
     ONE_CLIENT,
@@ -50,10 +51,13 @@ def test_a_run_is_measured_to_its_end(tmp_path: Path) -> None:
     assert part.peak > 50 * MB
 
 
-def test_a_run_is_killed_and_continued(tmp_path: Path) -> None:
-    killed, resumed = measured("killed", Load(ONE_CLIENT, 8000, megabytes=0.5), tmp_path)
+@pytest.mark.slow
+def test_a_run_is_killed_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "KILLED", 0.01)  # long before it ends by itself
+    monkeypatch.setattr(load, "BETWEEN", 0.05)
+    killed, resumed = measured("killed", Load(ONE_CLIENT, 3000, megabytes=0.2), tmp_path)
     assert killed.faults == resumed.faults == []
-    assert RunFolder(tmp_path / "out").records_file.stat().st_size > 0.5 * MB
+    assert RunFolder(tmp_path / "out").records_file.stat().st_size > 0.2 * MB
 
 
 def test_what_does_not_finish_is_said(tmp_path: Path) -> None:

@@ -36,27 +36,37 @@ def whole() -> dict:
 
 def stopped(path: Path, rounds: int = 37, seed: int = 0) -> RunFolder:
     """As a kill in that round leaves it: checkpoints of rounds 20 and 30, records up to 35."""
-    for name, content in files_when_stopped(rounds, seed).items():
+    return written(path, files_of(stop, rounds, seed))
+
+
+def finished(path: Path, seed: int = 0) -> RunFolder:
+    return written(path, files_of(finish, ROUNDS[-1], seed))
+
+
+def written(path: Path, files: dict[Path, bytes]) -> RunFolder:
+    for name, content in files.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(content)
     return RunFolder(path)
 
 
 @cache
-def files_when_stopped(rounds: int, seed: int) -> dict[Path, bytes]:
+def files_of(make: Callable[[RunFolder, int, int], None], rounds: int, seed: int) -> dict[Path, bytes]:
     with TemporaryDirectory() as place:
-        folder = stopped_now(Path(place), rounds, seed)
-        return {path.relative_to(place): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+        make(RunFolder(Path(place)), rounds, seed)
+        return {path.relative_to(place): path.read_bytes() for path in Path(place).rglob("*") if path.is_file()}
 
 
-def stopped_now(path: Path, rounds: int, seed: int) -> RunFolder:
-    folder = RunFolder(path)
+def finish(folder: RunFolder, rounds: int, seed: int) -> None:
+    list(run(CONFIG.model_copy(update={"seed": seed, "rounds": rounds}), folder))
+
+
+def stop(folder: RunFolder, rounds: int, seed: int) -> None:
     with Loop(CONFIG.model_copy(update={"seed": seed}), folder) as loop:
         loop.opening()
         while loop.round < rounds:
             loop.step()
         loop.saved = loop.round  # nothing is saved at the end
-    return folder
 
 
 def lines(folder: RunFolder) -> list[str]:
@@ -287,9 +297,7 @@ def test_a_record_with_a_foreign_figure_is_named(key: str, value: object, at: in
 def test_a_result_of_another_run_is_found_out_and_made_again(
     content: bytes | None, tmp_path: Path, whole: dict, capsys
 ) -> None:
-    folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "other")
-    list(run(CONFIG, folder))
-    list(run(CONFIG.model_copy(update={"seed": 1}), other))
+    folder, other = finished(tmp_path / "run"), finished(tmp_path / "other", seed=1)
     right = folder.result_file.read_bytes()
     for again in (by_command, lambda path: run_experiment(out=path, resume=True, progress=False)):
         if content is None:
@@ -312,8 +320,7 @@ def by_command(path: Path) -> None:
 
 
 def test_what_stands_after_the_end_is_found_out(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    list(run(CONFIG, folder))
+    folder = finished(tmp_path / "run")
     for more in ("?", "{}\n", lines(folder)[-1], "\n\n"):
         before = folder.records_file.read_text()
         folder.records_file.write_text(before + more)
@@ -334,8 +341,7 @@ DIVERGED = ('"finished"', '"diverged", "reason": "x is not finite"')
 
 @pytest.mark.parametrize("change", [("upper_loss", "upper_lost"), ("0.", "1."), DIVERGED])
 def test_records_of_a_finished_run_that_were_changed_are_found_out(change: tuple[str, str], tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    list(run(CONFIG, folder))
+    folder = finished(tmp_path / "run")
     assert folder.proven_records() == folder.records()
     *before, last = lines(folder)
     folder.records_file.write_text("".join([*before, last.replace(*change)]))

@@ -18,7 +18,8 @@ from fedmbo_ray.sweeps.ranking import finish
 from fedmbo_ray.sweeps.schema import SweepPlan
 
 RECORD = ("record.every=5", "record.checkpoint_every=7", "tune.seeds=2", "rounds=20")
-GRID = ("algorithm.step_size={grid: [0.01, 0.02, 0.03]}", *RECORD)
+SMALL = ("algorithm.lower.steps=2", "algorithm.hypergradient.terms=2")
+GRID = ("algorithm.step_size={grid: [0.01, 0.02, 0.03]}", *RECORD, *SMALL)
 HALVED = (*GRID, "tune.scheduler={name: halving, grace: 5, reduction: 2}")
 KINDS = {"grid": GRID, "halving": HALVED}
 

@@ -1,6 +1,7 @@
 """Whether Ray's death is noticed, and what a command says then."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import psutil
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from fedmbo_ray.backends.ray import health
-from fedmbo_ray.backends.ray.health import RayHealth, answers
+from fedmbo_ray.backends.ray import health, waiting
+from fedmbo_ray.backends.ray.health import RayHealth, is_listening
+from fedmbo_ray.backends.ray.waiting import Patience
 from fedmbo_ray.cli.command import guarded
 from fedmbo_ray.core.errors import RunFailed, RunStopped
 from fedmbo_ray.runs import driver
@@ -32,20 +34,65 @@ def address(listener, monkeypatch) -> str:
     context = SimpleNamespace(gcs_address=address, get_node_id=lambda: "a")
     monkeypatch.setattr(health.ray, "get_runtime_context", lambda: context)
     monkeypatch.setattr(health.ray, "nodes", lambda: [{"NodeID": "a", "Alive": True}])
-    monkeypatch.setattr(health.psutil.Process, "children", lambda self: [])
     return address
 
 
-def test_a_head_that_is_away_may_come_back_but_not_after_long(listener, address: str, monkeypatch) -> None:
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """The time that is set by the test."""
+    clock = Clock()
+    for module in (health, waiting):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def test_a_head_that_is_away_may_come_back_but_not_after_long(listener, address: str, clock: Clock) -> None:
     found = RayHealth()
     found.look()
-    assert answers(address)
+    assert is_listening(address)
     listener.close()
-    assert not answers(address)
+    assert not is_listening(address)
+    for _ in range(2):  # nobody has looked for long, so nobody knows how long it has been away
+        clock.now += 10 * health.AWAY
+        found.look()
+    clock.now += health.AWAY
     found.look()
-    found.seen -= health.AWAY
+    clock.now += 1
     with pytest.raises(RunStopped, match=f"the connection to the Ray cluster at {address} was lost: its head"):
         found.look()
+
+
+def test_a_head_that_has_come_back_may_go_away_again(address: str, clock: Clock, monkeypatch) -> None:
+    found = RayHealth()
+    for there in (False, True, False, False):
+        monkeypatch.setattr(health, "is_listening", lambda address, there=there: there)
+        found.look()
+        clock.now += 0.7 * health.AWAY
+
+
+def test_actors_that_wait_are_announced_after_seconds_and_every_minute(address: str, clock: Clock, monkeypatch) -> None:
+    said: list[str] = []
+    asked: list[float] = []
+    monkeypatch.setattr(waiting, "requests_waiting", lambda: asked.append(clock.now) or [({"CPU": 1.0}, 2)])
+    monkeypatch.setattr(waiting.ray, "available_resources", dict)
+    patience = Patience(1.0, 0.0, said.append)
+    clock.now += 3600
+    patience.look(0)
+    assert not asked
+    patience.begin()
+    for seconds, lines in ((1, 0), (waiting.FIRST, 1), (1, 1), (waiting.AGAIN, 2)):
+        clock.now += seconds
+        patience.look(3)
+        assert len(said) == lines
+    assert said[0] == "waiting for 2 client actor(s): they ask for 2 CPUs, but 0 are free (others hold the rest)"
 
 
 def test_a_cluster_that_has_given_this_node_up_is_lost(address: str, monkeypatch) -> None:
@@ -53,6 +100,24 @@ def test_a_cluster_that_has_given_this_node_up_is_lost(address: str, monkeypatch
     monkeypatch.setattr(health.ray, "nodes", lambda: [{"NodeID": "a", "Alive": False}])
     with pytest.raises(RunStopped, match="this node has died"):
         found.look()
+
+
+def test_processes_of_another_ray_are_not_this_ones(address: str, tmp_path: Path) -> None:
+    """As `ray.cluster_utils.Cluster` starts them in a notebook."""
+    shutil.copy(shutil.which("sleep") or "", tmp_path / "raylet")
+    with subprocess.Popen([tmp_path / "raylet", "60"]) as process:
+        found = RayHealth()
+        process.kill()
+    assert found.own == []
+    found.look()
+
+
+def test_a_process_of_this_ones_ray_that_is_gone_is_noticed_at_once(monkeypatch, address: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    monkeypatch.setattr(health, "ray_processes", lambda: [("raylet", process.pid)])
+    with pytest.raises(RunStopped, match=r"Ray on this machine has died \(raylet\)"):
+        RayHealth()
 
 
 def test_a_process_of_this_ones_ray_is_dead_before_anybody_waits_for_it(address: str) -> None:
@@ -84,7 +149,7 @@ def test_what_ended_from_outside_can_be_continued(error: Exception, said: str, c
 
 
 def test_ctrl_c_while_the_driver_is_restarted_stays_ctrl_c(monkeypatch) -> None:
-    def unavailable(call: object, health: object) -> None:
+    def unavailable(calls: object, look: object) -> None:
         raise ActorUnavailableError("it is being restarted", None)
 
     said, call = [], SimpleNamespace(remote=lambda *words: None)
@@ -93,7 +158,7 @@ def test_ctrl_c_while_the_driver_is_restarted_stays_ctrl_c(monkeypatch) -> None:
     monkeypatch.setattr(driver, "ray", SimpleNamespace(remote=lambda kind: maker, kill=said.append))
     monkeypatch.setattr(driver, "room_on_ray", nullcontext)
     monkeypatch.setattr(driver, "_listen", lambda *words: iter([{"round": 0}]))
-    monkeypatch.setattr(driver, "answer_of", unavailable)
+    monkeypatch.setattr(driver, "results_of", unavailable)
     config = SimpleNamespace(clients=None, resolved=dict)
     records = driver.run_on_ray(config, SimpleNamespace(path=Path()))
     assert next(records) == {"round": 0}

@@ -46,8 +46,12 @@ def problem_on(device: torch.device, problem: Problem) -> Problem:
 def on_host(results: list[Tensor]) -> Arrays:
     """Tensors as arrays; those on an accelerator leave it together, in one copy."""
     results = [each.detach() for each in results]
-    if any(each.device.type != "cpu" for each in results):
-        flat = torch.cat([each.contiguous().view(-1).view(torch.uint8) for each in results]).cpu()
-        parts = flat.split([each.nbytes for each in results])
-        results = [part.clone().view(each.dtype).view(each.shape) for part, each in zip(parts, results, strict=True)]
+    away = [each for each in results if each.device.type != "cpu"]
+    if away:
+        flat = torch.cat([each.contiguous().view(-1).view(torch.uint8) for each in away]).cpu()
+        parts = iter(flat.split([each.nbytes for each in away]))
+        results = [
+            each if each.device.type == "cpu" else next(parts).clone().view(each.dtype).view(each.shape)
+            for each in results
+        ]
     return [each.numpy() for each in results]

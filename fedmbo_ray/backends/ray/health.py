@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -11,10 +11,10 @@ import psutil
 import ray
 from ray import ObjectRef
 
+from fedmbo_ray.core.compat import ray_processes
 from fedmbo_ray.core.errors import RunStopped
 from fedmbo_ray.core.interruptions import hints, leave
 
-OWN = {"gcs_server", "raylet"}  # a Ray that was started here is dead without these processes
 BETWEEN, BETWEEN_NODES = 1.0, 10.0  # seconds between checks; at the second interval, the head is asked, too
 AWAY = 35.0  # seconds for which a cluster's head may be unreachable; after 60, Ray's library ends this process
 TO_END = 15.0  # seconds in which this process may end by itself when Ray is dead; some calls then never return
@@ -26,8 +26,9 @@ class RayHealth:
     def __init__(self) -> None:
         context = ray.get_runtime_context()
         self.address, self.node = context.gcs_address, context.get_node_id()
-        self.own = [(name, each) for each in psutil.Process().children() if (name := name_of(each)) in OWN]
-        self.seen = self.looked = self.asked = time.monotonic()
+        self.own = own_processes()  # without one of these, a Ray that was started here is dead
+        self.looked = self.asked = time.monotonic()
+        self.away: float | None = None  # since when the head has not been reachable
 
     def require(self) -> None:
         """Check, unless the last check was less than a second ago; raises RunStopped if Ray is dead."""
@@ -36,18 +37,20 @@ class RayHealth:
 
     def look(self, deep: bool = True) -> None:
         """Raise RunStopped if Ray is dead; with `deep`, also if the cluster counts this machine's node as dead."""
-        now = self.looked = time.monotonic()
+        before, self.looked = self.looked, time.monotonic()
         dead = [name for name, process in self.own if not runs(process)]
         if dead:
-            raise RunStopped(f"Ray on this machine has died ({' and '.join(dead)})")
+            raise died(dead)
         if self.own:
             return
-        if answers(self.address):
-            self.seen = now
-        elif now > self.seen + AWAY:
+        if is_listening(self.address):
+            self.away = None
+        elif self.away is None or self.looked > before + AWAY:  # looks far apart don't tell what was between them
+            self.away = self.looked
+        elif self.looked > self.away + AWAY:
             raise RunStopped(f"the connection to the Ray cluster at {self.address} was lost: its head does not answer")
-        if deep and self.seen == now:
-            self.asked = now
+        if deep and self.away is None:
+            self.asked = self.looked
             if not self._node_lives():
                 raise RunStopped(f"the connection to the Ray cluster at {self.address} was lost: this node has died")
 
@@ -83,10 +86,19 @@ def _watch(health: RayHealth, over: threading.Event) -> None:
             return
 
 
-def name_of(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return process.name()
-    return ""
+def own_processes() -> list[tuple[str, psutil.Process]]:
+    """The processes, with their names, of the Ray that this process started; none if it only uses one."""
+    found = []
+    for name, number in ray_processes():
+        try:
+            found.append((name, psutil.Process(number)))
+        except psutil.NoSuchProcess:
+            raise died([name]) from None
+    return found
+
+
+def died(names: list[str]) -> RunStopped:
+    return RunStopped(f"Ray on this machine has died ({' and '.join(names)})")
 
 
 def runs(process: psutil.Process) -> bool:
@@ -95,7 +107,7 @@ def runs(process: psutil.Process) -> bool:
     return False
 
 
-def answers(address: str) -> bool:
+def is_listening(address: str) -> bool:
     """Whether somebody listens at `host:port`."""
     host, _, port = address.rpartition(":")
     try:
@@ -105,8 +117,8 @@ def answers(address: str) -> bool:
     return True
 
 
-def answer_of(call: ObjectRef, health: RayHealth) -> Any:
-    """What a call returns; raises RunStopped if Ray dies before that."""
-    while not ray.wait([call], timeout=BETWEEN)[0]:
-        health.require()
-    return ray.get(call)
+def results_of(calls: list[ObjectRef], look: Callable[[int], None]) -> list[Any]:
+    """What calls return. Until then, `look` is called every second with the number of those that have not returned."""
+    while missing := ray.wait(calls, num_returns=len(calls), timeout=BETWEEN)[1]:
+        look(len(missing))
+    return ray.get(calls)

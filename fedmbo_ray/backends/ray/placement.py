@@ -4,6 +4,7 @@ import math
 from typing import TypedDict
 
 from fedmbo_ray.core.compat import Autoscaling, autoscaling
+from fedmbo_ray.core.errors import ConfigError
 
 Resources = dict[str, float]
 
@@ -65,3 +66,16 @@ def placeable(bundles: list[Resources], nodes: list[Resources]) -> bool:
             if room >= len(actors):
                 return True
     return False
+
+
+def require_room(actors: int, cpus: float, gpus: float, nodes: list[Resources]) -> None:
+    """Raise a ConfigError at once if a cluster of these nodes could never place the actors."""
+    asked = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
+    room = sum(capacity(node, asked) for node in nodes)
+    if room < actors:
+        raise ConfigError(
+            f"{actors} actors of {cpus:g} CPU and {gpus:g} GPU must fit the cluster, but it has {total(nodes)}, "
+            f"room for {room:g}",
+            "clients",
+            "actors",
+        )

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from fedmbo_ray.backends.ray.accelerator import GPU_ARITHMETIC
 from fedmbo_ray.backends.ray.client_actor import ClientActor, Member
+from fedmbo_ray.backends.ray.health import results_of
 from fedmbo_ray.backends.ray.hierarchy import FAN_OUT, members, weight
 from fedmbo_ray.backends.ray.messages import LARGE, Arrays
-from fedmbo_ray.backends.ray.placement import Resources, capacity, cluster_nodes, total
+from fedmbo_ray.backends.ray.placement import cluster_nodes, require_room
 from fedmbo_ray.backends.ray.protocol import VERSIONS_KEPT, KeptVectors, Reply, unpacked
 from fedmbo_ray.backends.ray.transport import Assignment, CallLink, Gone, Link, SharedArray, SocketLink
 from fedmbo_ray.backends.ray.waiting import Patience, Say, on_stderr
-from fedmbo_ray.core.errors import ConfigError, RunFailed
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.core.sampling import Stacks
 from fedmbo_ray.federation.execution import Block, BlockKernel, Job, Seconds
 from fedmbo_ray.federation.reduction import Array, Joined, Part
@@ -64,17 +65,26 @@ class RayActors:
         self.replaced = 0
         self.versions = VersionNumbers(most=VERSIONS_KEPT)
         self.patience = Patience(cpus, gpus, say)
-        self.actors = [self._start(place) for place in self.places]
-        nodes = self.patience.answers([actor.node.remote() for actor in self.actors])
+        self.actors = list[ActorHandle]()
+        try:
+            self._begin(fan_out, anywhere=places is None)
+        except BaseException:  # its traceback may keep the actors, which would start when there is room
+            self._kill()
+            raise
+
+    def _begin(self, fan_out: int, anywhere: bool) -> None:
+        for place in self.places:
+            self.actors.append(self._start(place))
+        nodes = results_of([actor.node.remote() for actor in self.actors], self.patience.look)
         here = ray.get_runtime_context().get_node_id()
         near = set(nodes) == {here}
-        if near and places is None:  # a replacement must be as near
-            self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * actors
+        if near and anywhere:  # a replacement must be as near
+            self.places = [NodeAffinitySchedulingStrategy(here, soft=False)] * len(nodes)
         self.near, self.store = near, KeptVectors[ObjectRef]()
         self.led = dict[int, list[int]]() if near else members(nodes, fan_out)
         self.leader = {member: leader for leader, each in self.led.items() for member in each}
         self.starting: dict[int, ObjectRef] = {}  # those of the led that are on their way
-        self.links = {number: self._link(number) for number in range(actors) if number not in self.leader}
+        self.links = {number: self._link(number) for number in range(len(nodes)) if number not in self.leader}
         for leader in self.led:
             self._introduce(leader)
 
@@ -85,6 +95,7 @@ class RayActors:
         return f"ray, {len(self.actors)} actor(s) {'by socket' if self.near else 'by calls'}{gpus}"
 
     def _start(self, place: ActorPlace) -> ActorHandle:
+        self.patience.begin()
         return ray.remote(ClientActor).options(**self.options, scheduling_strategy=place).remote(*self.args)
 
     def _link(self, number: int) -> Link:
@@ -201,10 +212,13 @@ class RayActors:
     def close(self) -> None:
         for link in self.links.values():
             link.close()
-        for number, actor in enumerate(self.actors, 1):
-            if self.profile:
-                with contextlib.suppress(ray.exceptions.RayError):  # it is gone, and its profile with it
-                    self.profiles[f"client actor {number}"] = ray.get(actor.profile.remote(), timeout=30)
+        for number, actor in enumerate(self.actors if self.profile else (), 1):
+            with contextlib.suppress(ray.exceptions.RayError):  # it is gone, and its profile with it
+                self.profiles[f"client actor {number}"] = ray.get(actor.profile.remote(), timeout=30)
+        self._kill()
+
+    def _kill(self) -> None:
+        for actor in self.actors:
             ray.kill(actor)
 
 
@@ -229,16 +243,3 @@ def tensors(part: Part[Array]) -> Part[Tensor]:
 
 def tensor(array: Array) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def require_room(actors: int, cpus: float, gpus: float, nodes: list[Resources]) -> None:
-    """Raise a ConfigError at once if a cluster of these nodes could never place the actors."""
-    asked = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
-    room = sum(capacity(node, asked) for node in nodes)
-    if room < actors:
-        raise ConfigError(
-            f"{actors} actors of {cpus:g} CPU and {gpus:g} GPU must fit the cluster, but it has {total(nodes)}, "
-            f"room for {room:g}",
-            "clients",
-            "actors",
-        )

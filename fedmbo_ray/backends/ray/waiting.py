@@ -4,12 +4,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import ray
-from ray import ObjectRef
 
-from fedmbo_ray.backends.ray.health import BETWEEN, RayHealth
+from fedmbo_ray.backends.ray.health import RayHealth
 from fedmbo_ray.backends.ray.placement import Resources
 from fedmbo_ray.core.compat import requests_waiting
 
@@ -27,13 +25,11 @@ class Patience:
     def __init__(self, cpus: float, gpus: float, say: Say) -> None:
         self.asked: Resources = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
         self.say, self.health = say, RayHealth()
-        self.next = time.monotonic() + FIRST
+        self.begin()
 
-    def answers(self, calls: list[ObjectRef]) -> list[Any]:
-        """The results of calls of actors that have just been created."""
-        while missing := ray.wait(calls, num_returns=len(calls), timeout=BETWEEN)[1]:
-            self.look(len(missing))
-        return ray.get(calls)
+    def begin(self) -> None:
+        """To be called when an actor is created: the user hears of it if it still waits after a few seconds."""
+        self.next = time.monotonic() + FIRST
 
     def look(self, missing: int) -> None:
         """To be called when `missing` actors have not answered yet; raises RunStopped if Ray is dead.
@@ -41,7 +37,7 @@ class Patience:
         Actors that have room but take long to start do not count as waiting.
         """
         self.health.require()
-        if time.monotonic() < self.next:
+        if not missing or time.monotonic() < self.next:
             return
         self.next = time.monotonic() + AGAIN
         with suppress(ray.exceptions.RayError):  # the cluster's head is busy: the line comes later
