@@ -180,7 +180,7 @@ EXACT = {
     **TINY_PROBLEMS["ridge_head"],
     "record": {"every": 2, "exact_every": 2, "checkpoint_every": 4},
 }
-DIVERGING = {"algorithm": {**ALGORITHM, "step_size": 50.0}, "record": {"every": 2, "explosion": 1e3}}
+DIVERGING = {"algorithm": {**ALGORITHM, "step_size": 50.0}, "record": {"every": 2, "explosion": 3.0}}
 
 
 def beginning(real: Callable, at: int, happen: Callable[[], None]) -> Callable:
