@@ -96,8 +96,6 @@ class Run:
         loop = self._started()
         with failures_told():
             record = None if loop is None else loop.step()
-        if record is not None:
-            self._records.append(record)
         if self.done:
             self.close()
         return record
@@ -162,7 +160,7 @@ class Run:
             with failures_told():
                 loop = self._resources.enter_context(session(self.config, self._folder, self._resume, self._built()))
                 self._resume = True
-                self._records = loop.opening()
+                self._records = loop.opening()  # the loop adds to them
         except BaseException:
             self.close()
             raise

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from fedmbo_ray.config.overrides import changes
 from fedmbo_ray.config.schema import EXECUTION, LENGTH, Fields, RunConfig
@@ -24,7 +25,8 @@ from fedmbo_ray.runs.records import ENDING, Record
 from fedmbo_ray.runs.state import State
 
 FORMAT = 2  # of checkpoints; higher numbers belong to later versions
-NOTE = "_about"  # the array of a checkpoint that holds text: JSON of everything but the state
+NOTE = "_about"  # the array of a checkpoint that holds text: JSON of everything but tensors
+BEFORE = "_before"  # the array of a checkpoint that holds x before the last round
 Counted = Annotated[int, Field(ge=0, lt=2**63)]
 Used = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -87,7 +89,7 @@ class Costs(_Strict):
 
 
 class Note(_Strict):
-    """What the file of a checkpoint contains besides the state."""
+    """What the file of a checkpoint contains besides tensors."""
 
     format: Literal[2]
     costs: Costs
@@ -106,14 +108,16 @@ class Checkpoint(NamedTuple):
     config: Fields  # that made it, resolved
     records: int = 0  # how many there were
     records_sha256: str = ""
+    before: Tensor | None = None  # x before the last round; None if no exact figure needs it
 
     @property
     def round(self) -> int:
         return int(self.costs["round"])
 
     def arrays(self) -> NamedArrays:
-        about = {"format": FORMAT, **{name: value for name, value in self._asdict().items() if name != "state"}}
-        return {**as_arrays(self.state), NOTE: np.array(json.dumps(about))}
+        about = {name: value for name, value in self._asdict().items() if name not in ("state", "before")}
+        tensors = self.state if self.before is None else {**self.state, BEFORE: self.before}
+        return {**as_arrays(tensors), NOTE: np.array(json.dumps({"format": FORMAT, **about}))}
 
     @staticmethod
     def read(path: Path) -> "Checkpoint":
@@ -128,7 +132,8 @@ class Checkpoint(NamedTuple):
                 said = f"{quoted(version)}, but this version of fedmbo_ray continues format {FORMAT} only"
                 raise FolderDamaged(f"{path} has format {said}")
             note = Note.model_validate(about).model_dump(exclude={"format"})
-            return Checkpoint(as_state(arrays), **note)
+            state = as_state(arrays)
+            return Checkpoint(before=before_in(state), state=state, **note)
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError):  # pydantic's are ValueErrors
             raise FolderDamaged(f"{path} is not a checkpoint") from None
 
@@ -174,3 +179,11 @@ def as_state(arrays: NamedArrays) -> State:
     if not {"x", "y"} <= state.keys() or not (state["x"].is_floating_point() and state["y"].is_floating_point()):
         raise ValueError("there must be numbers x and y")
     return state
+
+
+def before_in(state: State) -> Tensor | None:
+    """Takes x before the last round from the tensors in a file; raises ValueError if it is not like x."""
+    before = state.pop(BEFORE, None)
+    if before is not None and (before.shape, before.dtype) != (state["x"].shape, state["x"].dtype):
+        raise ValueError("x before the last round must be like x")
+    return before

@@ -18,7 +18,7 @@ from fedmbo_ray.methods.base import own_figures
 from fedmbo_ray.problems.base import Task, is_predicting
 from fedmbo_ray.problems.figures import PART, count_parts, metrics_of, predicted, summed_losses
 from fedmbo_ray.runs.bilevel import ExactFigures, cosine
-from fedmbo_ray.runs.state import State
+from fedmbo_ray.runs.state import RunPosition, State
 
 Figures = dict[str, float]
 
@@ -35,6 +35,14 @@ class Evaluation:
             raise ConfigError(
                 "needs data of a fixed size, but this problem makes new samples for every draw", "record", "exact_every"
             )
+
+    def of_record(self, place: RunPosition, last: bool) -> Figures:
+        """All figures of the record at a position; `last`: of a run's last record, which always has exact figures."""
+        figures = self.figures(place.state, place.round) | running_means(place.sums, place.round)
+        every = self.config.record.exact_every
+        if every is not None and (place.round % every == 0 or last):
+            figures |= self.exact(place.state, place.before)
+        return figures
 
     def figures(self, state: State, round: int) -> Figures:
         """The figures of the problem and of the algorithm, and the losses if the problem does not give them."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedmbo_ray.config.schema import Fields
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged
 from fedmbo_ray.core.io import held, make_durable, read_yaml, remove_half_written, to_yaml, write_atomically
 from fedmbo_ray.runs.arrays import npz, read_npz
@@ -125,12 +126,23 @@ class RunFolder:
     def rewind(self, checkpoint: Checkpoint | None) -> list[Record]:
         """Keep the records before a checkpoint (None: no record), and no newer checkpoint; returns the records."""
         kept = [without_ending(record) for record in self.records()[: checkpoint.records if checkpoint else 0]]
-        write_atomically(self.records_file, "".join(json.dumps(record) + "\n" for record in kept).encode())
-        self.result_file.unlink(missing_ok=True)
-        for path in self._checkpoints():
-            if checkpoint is None or int(path.stem) > checkpoint.round:
-                path.replace(path.with_suffix(".unused"))
+        self._keep(kept, -1 if checkpoint is None else checkpoint.round)
         return kept
+
+    def cut(self, round: int) -> None:
+        """Remove what a run has done after a round, as if it had never gone on."""
+        records = self.records()
+        kept = [record for record in records if record["round"] <= round]
+        if len(kept) < len(records):
+            self._keep(kept, round)
+
+    def _keep(self, records: list[Record], round: int) -> None:
+        """Keep these records alone, and the checkpoints up to a round; these go first, since they count records."""
+        for path in self._checkpoints():
+            if int(path.stem) > round:
+                path.replace(path.with_suffix(".unused"))
+        write_atomically(self.records_file, "".join(json.dumps(record) + "\n" for record in records).encode())
+        self.result_file.unlink(missing_ok=True)
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Write a checkpoint, the records before it made durable first, and drop all but the last `keep`."""
@@ -140,18 +152,20 @@ class RunFolder:
         for old in self._checkpoints()[:-keep]:
             old.unlink()
 
-    def latest(self, tell: bool = False) -> Checkpoint | None:
+    def latest(self, tell: bool = False, config: Fields | None = None) -> Checkpoint | None:
         """The newest checkpoint that is whole and belongs to the config and the records here; None if there is none.
 
         Args:
             tell: print which newer ones are passed over, and why.
+            config: the resolved config to which it must belong; by default, that in the folder.
 
         Raises:
             FolderDamaged: there are whole checkpoints, but none of them belongs here.
         """
         self._require_own_checkpoints()
         paths, foreign = self._checkpoints(), []
-        config, chain = (read_yaml(self.config_file), digests(self.records())) if paths else ({}, [])
+        chain = digests(self.records()) if paths else []
+        config = read_yaml(self.config_file) if config is None and paths else config or {}
         for path in reversed(paths):
             try:
                 found = Checkpoint.read(path)

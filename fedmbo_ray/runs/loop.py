@@ -7,8 +7,8 @@ from types import TracebackType
 
 from fedmbo_ray.backends.in_process import InProcess
 from fedmbo_ray.config.schema import RunConfig
-from fedmbo_ray.core.errors import FolderDamaged, RunFailed
-from fedmbo_ray.core.interruptions import at_stake
+from fedmbo_ray.core.errors import FolderDamaged
+from fedmbo_ray.core.interruptions import at_stake, deferred
 from fedmbo_ray.core.rng import stream
 from fedmbo_ray.federation.execution import Backend, Seconds
 from fedmbo_ray.federation.meter import Meter
@@ -16,11 +16,11 @@ from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_federation, build_task
 from fedmbo_ray.runs.checkpoint import Checkpoint, RecordChain, sealed
 from fedmbo_ray.runs.clock import ONE_THREAD, Clock
-from fedmbo_ray.runs.evaluation import Evaluation, jsonable, running_means
+from fedmbo_ray.runs.evaluation import Evaluation, jsonable
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits
 from fedmbo_ray.runs.records import Record
-from fedmbo_ray.runs.state import RunPosition, State, diverged, sha256, shapes
+from fedmbo_ray.runs.state import RunPosition, State, diverged, require_same_shapes, sha256, shapes
 
 MakeBackend = Callable[[Task], Backend]
 PATIENCE = 60.0  # seconds to wait for a folder that is still held by a process that was replaced (dead or cut off)
@@ -67,9 +67,7 @@ class Loop:
         task: Task | None = None,
         patience: float = 0.0,
     ) -> None:
-        self.config, self.folder, self.limits = config, folder, Limits.of(config)
-        self.status: str | None = None
-        self.closed = False
+        self.config, self.folder, self.limits, self.closed = config, folder, Limits.of(config), False
         with ExitStack() as stack, ONE_THREAD:
             if folder is not None:
                 stack.enter_context(folder.claimed(config.resolved(), resume, patience))
@@ -82,8 +80,8 @@ class Loop:
             state = config.algorithm.init(x, y, self.task.data.num_clients)
             self.place = RunPosition(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))
             self.saved = 0  # the round that the newest checkpoint is of
-            self.known = self._restore(folder) if folder is not None and resume else []
-            self.chain = RecordChain.of(self.known)
+            self.made = self._restore(folder) if folder is not None and resume else []  # all records so far
+            self.chain = RecordChain.of(self.made)
             stack.enter_context(at_stake())
             self.resources = stack.pop_all()
 
@@ -94,15 +92,12 @@ class Loop:
         self.close()
 
     def close(self) -> None:
-        """Save the state after the last whole round; give up the folder and the backend."""
+        """Save the state after the last whole round, unless it has diverged; give up the folder and the backend."""
         self.closed = True
         with self.resources:
-            if self.status != "diverged" and self.place.round > self.saved:
-                try:
+            if self.place.round > self.saved and diverged(self.state, self.config.record.explosion) is None:
+                with deferred():
                     self._save()
-                except KeyboardInterrupt:  # the first one; further ones are ignored, or end the process
-                    self._save()
-                    raise
 
     @property
     def round(self) -> int:
@@ -117,6 +112,11 @@ class Loop:
     def meter(self) -> Meter:
         """What the rounds have cost."""
         return self.place.meter
+
+    @property
+    def status(self) -> str | None:
+        """How the run has ended, None if it has not."""
+        return self.made[-1].get("status") if self.made else None
 
     @property
     def done(self) -> bool:
@@ -139,12 +139,13 @@ class Loop:
                 yield record
 
     def opening(self) -> list[Record]:
-        """The records up to the round where the run starts or continues."""
+        """The records up to the round where the run starts or continues; later records are added to this list."""
         with ONE_THREAD, self.clock:
             if (limit := self.limits.ended_by(self._costs())) is not None:
-                return [*self.known, self._finish(limit)]
-            made = self.known and self.known[-1]["round"] == self.round
-            return [*self.known, *([self._record()] if self._due(self.round) and not made else [])]
+                self._finish(limit)
+            elif self._due():
+                self._record()
+            return self.made
 
     def step(self) -> Record | None:
         """Do one round; returns its record if it has one: every so many rounds, and at the end."""
@@ -153,51 +154,51 @@ class Loop:
         with ONE_THREAD, self.clock:
             if self.place.settled:  # else the step before this one was interrupted after its round
                 self.place = self._next()
-            record = self._settle()
+            self._settle()
             self.place = self.place._replace(settled=True)
-            return record
+            return self.made[-1] if self._recorded() else None
 
-    def _settle(self) -> Record | None:
+    def _settle(self) -> None:
         """What follows a round: the end, or the record and the checkpoint that are due."""
-        reason = diverged(self.state, self.config.record.explosion)
-        if reason is not None:
-            return self._end("diverged", reason=reason)
-        if (limit := self.limits.ended_by(self._costs())) is not None:
-            return self._finish(limit)
-        # The record before the checkpoint: a crash between the two loses neither.
-        record = self._record() if self._due(self.round) else None
-        if self.round % self.config.record.checkpoint_every == 0:
-            self._save()
-        return record
+        if (reason := diverged(self.state, self.config.record.explosion)) is not None:
+            self._end("diverged", reason=reason)
+        elif (limit := self.limits.ended_by(self._costs())) is not None:
+            self._finish(limit)
+        else:
+            if self._due():
+                self._record()
+            if self.round % self.config.record.checkpoint_every == 0:  # after the record: a crash loses neither
+                self._save()
 
     def _next(self) -> RunPosition:
         """The place after one more round."""
         k, before, algorithm = self.round, self.state, self.config.algorithm
         self.federation.meter = replace(self.meter)  # without what a round that was interrupted has cost
         state = algorithm.round(self.federation.clients(stream(self.config.seed, "round", k), k), before)
-        if not isinstance(state, dict) or shapes(state) != shapes(before):
-            rule = f"{type(algorithm).__name__}.round must return the tensors that init made"
-            raise RunFailed(f"{rule}, {shapes(before)}, but returned {shapes(state)}")
+        require_same_shapes(state, before, type(algorithm).__name__)
         figures = self.evaluation.averaged(before)
         sums = {name: total + figures[name] for name, total in self.place.sums.items()}
-        return RunPosition(k + 1, state, replace(self.federation.meter), sums, before["x"], settled=False)
+        last_x = None if self.config.record.exact_every is None else before["x"]
+        return RunPosition(k + 1, state, replace(self.federation.meter), sums, last_x, settled=False)
 
-    def _due(self, round: int) -> bool:
-        return round % self.config.record.every == 0
+    def _recorded(self) -> bool:
+        """Whether this round's record is made."""
+        return bool(self.made) and self.made[-1]["round"] == self.round
 
-    def _finish(self, limit: str) -> Record:
-        return self._end("finished", **({} if limit == "rounds" else {"ended_by": limit}))
+    def _due(self) -> bool:
+        return self.round % self.config.record.every == 0 and not self._recorded()
 
-    def _end(self, status: str, **more: str) -> Record:
+    def _finish(self, limit: str) -> None:
+        self._end("finished", **({} if limit == "rounds" else {"ended_by": limit}))
+
+    def _end(self, status: str, **more: str) -> None:
         """Keep the result, and make the last record."""
         if self.folder is not None:
             if status != "diverged":
                 self._save()
             self.folder.save_result(self.state)
         digests = {"x_sha256": sha256(self.state["x"]), "y_sha256": sha256(self.state["y"])}
-        record = self._record(status=status, backend=self.federation.backend.description, **digests, **more)
-        self.status = status  # last, so that an interrupted end is made again
-        return record
+        self._record(status=status, backend=self.federation.backend.description, **digests, **more)
 
     def _costs(self) -> Record:
         """What the rounds so far have cost."""
@@ -206,30 +207,29 @@ class Loop:
         seconds = {"wall_seconds": wall, "cpu_seconds": cpu}
         return {"round": self.round, **meter.state(), "data_epochs": epochs, **seconds}
 
-    def _record(self, **ending: str) -> Record:
-        costs = self._costs()
+    def _record(self, **ending: str) -> None:
+        costs, figures = self._costs(), self.evaluation.of_record(self.place, last=bool(ending))
         counts = ("round", "communications", "samples", "data_epochs", "floats_up", "floats_down", "dropped")
-        figures = self.evaluation.figures(self.state, self.round) | running_means(self.place.sums, self.round)
-        every = self.config.record.exact_every
-        if every is not None and (self.round % every == 0 or ending):
-            figures |= self.evaluation.exact(self.state, self.place.before)
         record = {
             **{name: costs[name] for name in counts},
             **jsonable({"waited": costs["waited"], **figures}),
             **{name: round(value, 3) for name, value in self._costs().items() if name.endswith("_seconds")},
             **ending,
         }
-        if "status" in record:
-            record = sealed(record, self.chain)
-        if self.folder is not None:
-            self.folder.append(record)
-        self.chain.add(record)
-        return record
+        self._keep(sealed(record, self.chain) if ending else record)
+
+    def _keep(self, record: Record) -> None:
+        """Add a record to the run; an interruption finds it everywhere or nowhere."""
+        with deferred():
+            if self.folder is not None:
+                self.folder.append(record)
+            self.chain.add(record)
+            self.made.append(record)
 
     def _save(self) -> None:
         if self.folder is not None:
-            chain = (self.chain.count, self.chain.digest)
-            checkpoint = Checkpoint(self.state, self._costs(), self.place.sums, self.config.resolved(), *chain)
+            about = (self._costs(), self.place.sums, self.config.resolved(), self.chain.count, self.chain.digest)
+            checkpoint = Checkpoint(self.state, *about, self.place.before)
             self.folder.save(checkpoint, self.config.record.checkpoints_kept)
             self.saved = self.round
 
@@ -246,6 +246,6 @@ class Loop:
             )
         costs = checkpoint.costs
         meter = Meter(**{field.name: costs[field.name] for field in fields(Meter)})
-        self.place = RunPosition(checkpoint.round, checkpoint.state, meter, checkpoint.sums)
+        self.place = RunPosition(checkpoint.round, checkpoint.state, meter, checkpoint.sums, checkpoint.before)
         self.saved, self.clock.total = checkpoint.round, Seconds(costs["wall_seconds"], costs["cpu_seconds"])
         return folder.rewind(checkpoint)

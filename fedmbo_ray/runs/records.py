@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from fedmbo_ray.core.errors import quoted
@@ -25,19 +26,28 @@ def read_record(line: bytes) -> Record:
         record = json.loads(line)
     except (ValueError, RecursionError):
         raise CutShort("it is not JSON") from None
-    if not isinstance(record, dict) or any(not is_count(record.get(key)) for key in COUNTS):
-        raise ValueError(f"a record must have the counts {', '.join(COUNTS)}")
-    wrong = next((key for key, value in record.items() if not fits(key, value)), None)
-    if wrong is not None or not is_number(record.get(SECONDS)):
-        raise ValueError(f"{quoted(wrong or SECONDS)} must be {'text' if wrong in ENDING else 'a finite number'}")
-    if record.get("status", ENDS[0]) not in ENDS or (record.get("status") == "diverged" and "reason" not in record):
-        raise ValueError(f"a status must be {' or '.join(ENDS)}, and {ENDS[1]} needs a reason")
+    said = fault(record)
+    if said is not None:
+        raise ValueError(said)
     return record
 
 
-def fits(key: str, value: object) -> bool:
-    """Whether a record may have this value for this key."""
-    return isinstance(value, str) if key in ENDING else value is None or is_number(value)
+def fault(record: object) -> str | None:
+    """What is wrong with a record, None if nothing is."""
+    if not isinstance(record, dict):
+        return f"it must be a mapping, but is {quoted(record)}"
+    missing = next((key for key in (*COUNTS, SECONDS) if key not in record), None)
+    if missing is not None:
+        return f"{missing} is missing"
+    for key, value in record.items():
+        rule, fits = RULES.get(key, FIGURE)
+        if not fits(value):
+            return f"{quoted(key)} must be {rule}, but is {quoted(value)}"
+    if record.get("status", ENDS[0]) not in ENDS:
+        return f"status must be {' or '.join(ENDS)}, but is {quoted(record['status'])}"
+    if record.get("status") == "diverged" and "reason" not in record:
+        return "status is 'diverged', but reason is missing"
+    return None
 
 
 def is_number(value: object) -> bool:
@@ -50,3 +60,12 @@ def is_number(value: object) -> bool:
 
 def is_count(value: object) -> bool:
     return type(value) is int and value >= 0 and is_number(value)
+
+
+Rule = tuple[str, Callable[[object], bool]]
+FIGURE: Rule = ("a finite number or null", lambda value: value is None or is_number(value))
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(COUNTS, ("a whole number of at least 0", is_count)),
+    **dict.fromkeys(ENDING, ("text", lambda value: isinstance(value, str))),
+    SECONDS: ("a finite number", is_number),
+}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedmbo_ray.core.errors import RunFailed
 from fedmbo_ray.federation.meter import Meter
 from fedmbo_ray.methods.base import State
 
@@ -19,7 +20,7 @@ class RunPosition(NamedTuple):
     state: State
     meter: Meter
     sums: dict[str, float]  # over rounds, of the figures whose means are recorded
-    before: Tensor | None = None  # x before the last round
+    before: Tensor | None = None  # x before the last round, if exact figures need it
     settled: bool = True  # whether the record and the checkpoint that are due after this round exist
 
 
@@ -44,6 +45,13 @@ def shapes(state: object) -> Mapping[str, object]:
         name: (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else type(value).__name__
         for name, value in entries
     }
+
+
+def require_same_shapes(state: object, before: State, algorithm: str) -> None:
+    """Raise RunFailed unless a round has returned the tensors that it was given."""
+    if not isinstance(state, dict) or shapes(state) != shapes(before):
+        rule = f"{algorithm}.round must return the tensors that init made"
+        raise RunFailed(f"{rule}, {shapes(before)}, but returned {shapes(state)}")
 
 
 def sha256(vector: Tensor) -> str:

@@ -6,7 +6,6 @@ Everything about a sweep is read from here: its progress, its result, and what i
 import hashlib
 import json
 import re
-import shutil
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from fedmbo_ray.core.io import (
     to_yaml,
     write_atomically,
 )
+from fedmbo_ray.core.removal import remove_folder, remove_rests
 from fedmbo_ray.core.timed_folders import untimed
 from fedmbo_ray.runs.checkpoint import RecordChain
 from fedmbo_ray.runs.folder import RunFolder
@@ -70,7 +70,7 @@ class TrialFolder:
     def begin(self, point: SweepPoint) -> None:
         """Prepare the folder for a point's runs; files of another point are removed."""
         if self.path.exists() and self.point != point:
-            shutil.rmtree(self.path)
+            remove_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.point_file, json.dumps(point).encode())
         self.ending_file.unlink(missing_ok=True)
@@ -151,8 +151,7 @@ class SweepFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.sweep_file, self.best_file = path / "sweep.yaml", path / "best.yaml"
-        self.identity_file = path / "identity"
-        self.stop_file = path / STOP
+        self.identity_file, self.stop_file = path / "identity", path / STOP
 
     def has_sweep(self) -> bool:
         return self.sweep_file.exists()
@@ -173,6 +172,7 @@ class SweepFolder:
         with held(self.path):
             new_identity(self.identity_file, begun=self.has_sweep())
             write_atomically(self.sweep_file, with_digest(to_yaml(plain)))
+            remove_rests(self.path / "trials")
             for trial in self.trials():
                 if trial.status == "failed":  # MLflow must not show that it has ended
                     trial.ending_file.unlink()
@@ -211,7 +211,7 @@ class SweepFolder:
 
     def begun(self) -> list[TrialFolder]:
         """All trials that have a folder; a trial that was killed as it started has no point yet."""
-        return [self.trial(each.name) for each in sorted((self.path / "trials").glob("*/"))]
+        return [self.trial(each.name) for each in sorted((self.path / "trials").glob("[!.]*/"))]
 
 
 def with_digest(content: bytes) -> bytes:

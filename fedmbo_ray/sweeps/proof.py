@@ -6,7 +6,7 @@ This is done once when a sweep is continued, before anything is decided. Later s
 from contextlib import ExitStack
 
 from fedmbo_ray.config.overrides import changes
-from fedmbo_ray.config.schema import RunConfig
+from fedmbo_ray.config.schema import Fields, RunConfig
 from fedmbo_ray.core.components import construct
 from fedmbo_ray.core.errors import ConfigError, FolderDamaged, RunFailed
 from fedmbo_ray.core.io import held, read_yaml
@@ -52,7 +52,10 @@ def prove_trial(sweep: SweepPlan, trial: TrialFolder) -> None:
     with ExitStack() as stack:
         for seed, run in trial.numbered_runs():
             stack.enter_context(held(run.path, PATIENCE))
-            require_same_run(run, sweep.config(trial.point, seed))
+            config = sweep.config(trial.point, seed)
+            if run.has_records() and config_of(run) is None:
+                mend(trial, run, config)
+            require_same_run(run, config)
         stopped = trial.keeps_ending()
         if not stopped:
             trial.ending_file.unlink(missing_ok=True)
@@ -63,19 +66,29 @@ def prove_trial(sweep: SweepPlan, trial: TrialFolder) -> None:
                 run.settle()
 
 
+def config_of(folder: RunFolder) -> Fields | None:
+    """The resolved config in a run's folder; None if it can't be read."""
+    try:
+        return construct(RunConfig, read_yaml(folder.config_file)).resolved()
+    except ConfigError:
+        return None
+
+
+def mend(trial: TrialFolder, run: RunFolder, config: RunConfig) -> None:
+    """Write the config again if a checkpoint proves that the run is of this trial; else, the run begins again."""
+    if run.latest(config=config.resolved()) is None:
+        trial.ending_file.unlink(missing_ok=True)
+        run.rewind(None)
+    run.describe(config.resolved())
+
+
 def require_same_run(folder: RunFolder, config: RunConfig) -> None:
     """Raise RunFailed if a folder has a run of another config; keys that a newer version has added have their defaults.
 
-    A config file that can't be read is written again: the checkpoints prove whether they belong to this config.
+    It is no other config if it can't be read: checkpoints have theirs, too.
     """
-    if not folder.has_records():
-        return
-    try:
-        there = construct(RunConfig, read_yaml(folder.config_file)).resolved()
-    except ConfigError:
-        folder.describe(config.resolved())
-        return
-    other = changes(there, config.resolved())
+    there = config_of(folder) if folder.has_records() else None
+    other = [] if there is None else changes(there, config.resolved())
     if other:
         rule = f"the run in {folder.path} must have the config of its trial, but these keys differ: {', '.join(other)}"
         raise RunFailed(

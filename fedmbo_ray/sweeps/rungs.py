@@ -59,7 +59,7 @@ def decided(sweep: SweepPlan, folder: SweepFolder, arrivals: list[Arrival], rung
     order = in_order(arrivals, sweep.tune.mode)
     best = [each for each in order[: sweep.tune.scheduler.places(len(order))] if each.score is not None]
     for place, each in enumerate(order[len(best) :], start=len(best) + 1):
-        stop(folder.trial(numbered(each.number)), each, f"place {place} of {len(order)} in round {rung}")
+        stop(folder.trial(numbered(each.number)), each, f"place {place} of {len(order)} in round {rung}", rung)
     return sorted(each.number for each in best)
 
 
@@ -69,13 +69,19 @@ def in_order(arrivals: list[Arrival], mode: str) -> list[Arrival]:
     return sorted(arrivals, key=lambda each: (each.score is None, sign * (each.score or 0.0), each.number))
 
 
-def stop(trial: TrialFolder, arrival: Arrival, place: str) -> None:
-    """Note the ending of a trial that does not go on, unless its runs have ended by themselves."""
+def stop(trial: TrialFolder, arrival: Arrival, place: str, rung: int) -> None:
+    """End a trial that does not go on, unless its runs have ended by themselves.
+
+    It may have gone on before, while a better one had failed: what it did after the rung is removed.
+    """
     if all("status" in last for last in arrival.lasts):
         return
     reason = next((str(last["reason"]) for last in arrival.lasts if last.get("status") == "diverged"), None)
     ending = ("stopped", place) if reason is None else ("diverged", reason)
     if (trial.status, trial.reason) != ending:
+        trial.ending_file.unlink(missing_ok=True)  # it has the digests of all records
+        for run in trial.runs:
+            run.cut(rung)
         trial.end(*ending)
 
 

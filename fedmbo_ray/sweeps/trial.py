@@ -19,6 +19,7 @@ from fedmbo_ray.backends.lockstep import SharedBackends, advance
 from fedmbo_ray.backends.ray.pool import RayActors
 from fedmbo_ray.config.schema import Fields, RunConfig
 from fedmbo_ray.core.errors import RunFailed
+from fedmbo_ray.core.removal import remove_folder
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.limits import Limits
@@ -212,5 +213,5 @@ def adopt(sweep: SweepPlan, folder: TrialFolder, given: tune.Checkpoint) -> None
             shutil.rmtree(new.path, ignore_errors=True)
             shutil.copytree(Path(directory) / own.path.name, new.path)
             new.adopt(sweep.config(folder.point, seed).resolved())
-            shutil.rmtree(own.path, ignore_errors=True)
+            remove_folder(own.path)
             new.path.replace(own.path)

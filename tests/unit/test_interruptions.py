@@ -1,13 +1,16 @@
 """A run that is interrupted in the middle of something can be continued, and nothing else in the process suffers."""
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tasks import tiny_config
+from tasks import ALGORITHM, TINY_PROBLEMS, tiny_config
 
 from fedmbo_ray import Run, RunFailed
 from fedmbo_ray.backends.lockstep import SharedBackends, advance
@@ -15,10 +18,11 @@ from fedmbo_ray.config.schema import RunConfig
 from fedmbo_ray.core.io import read_yaml
 from fedmbo_ray.problems.base import Task
 from fedmbo_ray.runs.build import build_task
+from fedmbo_ray.runs.checkpoint import untimed
 from fedmbo_ray.runs.clock import ONE_THREAD
 from fedmbo_ray.runs.evaluation import Evaluation
 from fedmbo_ray.runs.folder import RunFolder
-from fedmbo_ray.runs.loop import in_process, run
+from fedmbo_ray.runs.loop import Loop, in_process, run
 from fedmbo_ray.runs.records import Record
 from fedmbo_ray.sweeps.folder import means
 from fedmbo_ray.sweeps.trial import records_of
@@ -171,3 +175,61 @@ def test_means_of_seeds_that_a_budget_ends_in_different_rounds_end_with_their_en
     assert [each["round"] for each in same] == [0, 10, 20]
     one_is_not_there = means([records([0, 10], 20, 1.0), [{"round": 0, "upper_loss": 9.0}]])
     assert [each["round"] for each in one_is_not_there] == [0]
+
+
+EXACT = {
+    **TINY_PROBLEMS["ridge_head"],
+    "record": {"every": 2, "exact_every": 2, "checkpoint_every": 4},
+}
+DIVERGING = {"algorithm": {**ALGORITHM, "step_size": 50.0}, "record": {"every": 2, "explosion": 3.0}}
+
+
+def beginning(real: Callable, at: int, happen: Callable[[], None]) -> Callable:
+    """A method in whose call number `at` something happens first."""
+    calls = count(1)
+
+    def method(*args: Any, **more: Any) -> Any:
+        if next(calls) == at:
+            happen()
+        return real(*args, **more)
+
+    return method
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("changes", [DIVERGING, EXACT])
+@pytest.mark.parametrize("method", ["figures", "exact", "_settle", "append", "_save"])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_run_that_is_interrupted_anywhere_ends_as_if_it_were_not(method, at, changes, monkeypatch, tmp_path) -> None:
+    """A diverged state is not continued; what exact figures compare with is kept."""
+    config = tiny_config(**changes)
+    whole, folder = [*run(config)], RunFolder(tmp_path)
+    owner = next(each for each in (Evaluation, Loop, RunFolder) if hasattr(each, method))
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(owner, method, beginning(getattr(owner, method), at, interrupt))
+        list(run(config, folder))
+    found = [*run(config, folder, resume=True)]
+    assert [untimed(record) for record in found] == [untimed(record) for record in whole]
+    assert folder.records() == found
+
+
+@pytest.mark.parametrize("method", ["append", "save", "save_result"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_no_record_is_made_twice_when_ctrl_c_comes_after_it_was_written(method, at, monkeypatch, tmp_path) -> None:
+    real, calls = getattr(RunFolder, method), count(1)
+
+    def followed(*args: Any) -> None:
+        real(*args)
+        if next(calls) == at:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RunFolder, method, followed)
+    with Run(tiny_config(record={"every": 1, "checkpoint_every": 2}), out=tmp_path / "run") as mine:
+        while not mine.done:
+            with suppress(KeyboardInterrupt):
+                mine.step()
+        assert list(mine.records["round"]) == [record["round"] for record in RunFolder(tmp_path / "run").records()]
+    assert list(mine.records["round"]) == list(range(7))

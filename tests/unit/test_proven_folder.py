@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from tasks import tiny_config
+from tasks import made_record, tiny_config
 
 from fedmbo_ray import load, run_experiment
 from fedmbo_ray.cli import plot
@@ -21,6 +22,7 @@ from fedmbo_ray.core.errors import ConfigError, FolderDamaged, FolderInUse, RunF
 from fedmbo_ray.runs.arrays import NamedArrays, npz, read_npz
 from fedmbo_ray.runs.folder import RunFolder
 from fedmbo_ray.runs.loop import Loop, in_process, run
+from fedmbo_ray.runs.records import read_record
 from fedmbo_ray.sweeps.trial import records_of
 
 RECORD = {"every": 5, "checkpoint_every": 10, "checkpoints_kept": 2}
@@ -277,6 +279,25 @@ FIGURES = [
     ("status", "diverged"),
     ("x_sha256", 5),
 ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"samples": ...}, "samples is missing"),
+        ({"wall_seconds": ...}, "wall_seconds is missing"),
+        ({"samples": -1}, "'samples' must be a whole number of at least 0, but is -1"),
+        ({"wall_seconds": None}, "'wall_seconds' must be a finite number, but is None"),
+        ({"phi": [1]}, "'phi' must be a finite number or null, but is [1]"),
+        ({"reason": 5}, "'reason' must be text, but is 5"),
+        ({"status": "gone"}, "status must be finished or diverged, but is 'gone'"),
+        ({"status": "diverged"}, "status is 'diverged', but reason is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_said(changes: dict, said: str) -> None:
+    record = {key: value for key, value in {**made_record(1), **changes}.items() if value is not ...}
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        read_record(json.dumps(record).encode())
 
 
 @pytest.mark.parametrize("at", [1, -1])

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from small_sweeps import all_records, sweep_of
-from tasks import reference
+from tasks import reference, tiny_config
 
 from fedmbo_ray.config.overrides import changed
 from fedmbo_ray.core.errors import FedmboError, FolderDamaged
+from fedmbo_ray.runs.folder import RunFolder
+from fedmbo_ray.runs.loop import run as run_of
 from fedmbo_ray.sweeps.continuation import continued
-from fedmbo_ray.sweeps.folder import SweepFolder
-from fedmbo_ray.sweeps.proof import prove
+from fedmbo_ray.sweeps.folder import SweepFolder, TrialFolder
+from fedmbo_ray.sweeps.proof import prove, require_same_run
 from fedmbo_ray.sweeps.ranking import finish
 from fedmbo_ray.sweeps.schema import SweepPlan
 
@@ -190,3 +192,45 @@ def test_a_fedmbo_sweep_may_be_the_start_of_another(sweeps) -> None:
     assert changed({}, []) == {}
     sweep = sweep_of(*GRID)
     assert continued(SweepFolder(sweeps["grid"]), sweep.plain(), ()).dims == sweep.dims
+
+
+@pytest.mark.parametrize("killed", ["point.json", "seed_000"])
+def test_a_trial_that_is_killed_while_another_point_begins_can_be_resumed(killed: str, tmp_path: Path, monkeypatch):
+    """As trials of `pbt` do; the order in which a folder's files are removed is not known."""
+    trial = TrialFolder(tmp_path / "trials" / "00000", 1)
+    trial.begin({"algorithm.step_size": 0.01})
+    list(run_of(tiny_config(), trial.run(0)))
+
+    def half_removed(path: Path, **more: object) -> None:
+        if path.exists():
+            shutil.move(path / killed, tmp_path / "gone")
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", half_removed)
+        with pytest.raises(KeyboardInterrupt):
+            trial.begin({"algorithm.step_size": 0.02})
+    folder = SweepFolder(tmp_path)
+    sweep = sweep_of("algorithm.step_size={uniform: [0.01, 0.03]}", "tune.scheduler={name: pbt, interval: 10}")
+    with folder.claimed(sweep.plain()):
+        assert folder.begun() == []
+        prove(sweep, folder)
+    assert not list(tmp_path.rglob(".*.removed"))
+    trial.begin({"algorithm.step_size": 0.02})
+    assert not trial.runs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_config_only_a_checkpoint_proves_a_run(kind: str, sweeps, tmp_path: Path) -> None:
+    path = shutil.copytree(sweeps[kind], tmp_path / "sweep")
+    (path / RUN / "config.yaml").write_text("")
+    require_same_run(RunFolder(path / RUN), tiny_config())
+    assert (path / RUN / "config.yaml").read_text() == ""  # a check changes nothing
+    swapped(f"{RUN}/checkpoints", f"{NEXT}/checkpoints")(path)
+    with pytest.raises(FolderDamaged, match=r"is of another config: algorithm\.step_size"):
+        gone_on(path)
+    shutil.rmtree(path / RUN / "checkpoints")
+    swapped(f"{RUN}/records.jsonl", f"{NEXT}/records.jsonl")(path)
+    shutil.rmtree(path / "trials/00001")
+    gone_on(path)
+    assert all_records(path) == all_records(sweeps[kind])

@@ -1,17 +1,20 @@
 """Successive halving: which trials go on at a rung, by what their folders hold."""
 
 import io
+import shutil
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small_sweeps import CONFIGS, sweep_of
-from tasks import made_record
+from small_sweeps import CONFIGS, all_records, sweep_of
+from tasks import made_record, reference
 
 from fedmbo_ray import ConfigError
 from fedmbo_ray.config.schema import Fields
+from fedmbo_ray.runs.loop import run as run_of
 from fedmbo_ray.sweeps.folder import SweepFolder, numbered
 from fedmbo_ray.sweeps.progress import WAITING, SweepProgress
+from fedmbo_ray.sweeps.proof import prove
 from fedmbo_ray.sweeps.ranking import finish, ranked
 from fedmbo_ray.sweeps.rungs import going_on, rounds_in_all, stages
 from fedmbo_ray.sweeps.schedulers import Halving
@@ -115,6 +118,30 @@ def test_one_that_failed_before_may_take_the_place_of_another(tmp_path: Path) ->
     small.ran(10, {2: 0.05})
     assert small.next() == ([2], None)
     assert small.statuses() == "ssr"
+
+
+def test_a_failed_trial_that_comes_back_leaves_no_trace(tmp_path: Path) -> None:
+    """The other, which had gone on to its end in its place, ends at the rung, and its later records are gone."""
+    words = ("algorithm.step_size={zip: [0.01, 0.02, 0.03]}", "record.every=5", "record.checkpoint_every=5")
+    sweep = sweep_of(*words, "tune.scheduler={name: halving, grace: 10, reduction: 3}")
+    whole = reference(sweep, tmp_path / "whole")
+    expected = ranked(whole, sweep.tune)
+    best = expected[0].name
+    disturbed = SweepFolder(Path(shutil.copytree(whole.path, tmp_path / "disturbed")))
+    failed = disturbed.trial(best)
+    for run in failed.runs:
+        run.cut(5)
+    failed.end("failed", "no memory")
+    numbers, _ = going_on(sweep, disturbed, sweep.points() or [])
+    second = disturbed.trial(numbered(numbers[0]))
+    second.begin(second.point)
+    list(run_of(sweep.config(second.point), second.run(0), resume=True))
+    assert finish(sweep, disturbed).trial == second.name
+    reference(sweep, disturbed.path)
+    assert ranked(disturbed, sweep.tune) == expected
+    assert all_records(disturbed.path) == all_records(whole.path)
+    assert disturbed.best_file.read_text() == whole.best_file.read_text()
+    prove(sweep, disturbed)
 
 
 def test_a_trial_of_several_seeds_has_their_mean_and_diverges_with_one_of_them(tmp_path: Path) -> None:
