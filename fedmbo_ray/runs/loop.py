@@ -25,10 +25,7 @@ from fedmbo_ray.runs.state import RunPosition, State, diverged, require_same_sha
 MakeBackend = Callable[[Task], Backend]
 PATIENCE = 60.0  # seconds to wait for a folder that is still held by a process that was replaced (dead or cut off)
 Tick = Callable[[int, float], None]  # called after every round with the number of rounds and the share of the run
-
-
-def in_process(task: Task) -> InProcess:
-    return InProcess(task)
+in_process: MakeBackend = InProcess
 
 
 def run(
@@ -45,8 +42,7 @@ def run(
 
     With a folder, records and checkpoints are kept there; with `resume`, the run continues from the newest
     checkpoint and first yields the records made before it. A run that ends early (`stop` is true after a
-    round, an exception, a closed generator) saves its state first. `tick` is called after every round. Waits up to
-    `patience` seconds for another process to leave the folder.
+    round, an exception, a closed generator) saves its state first. Another process has `patience` seconds to leave.
     """
     with Loop(config, folder, resume, make_backend, task, patience) as loop:
         yield from loop.records(stop, tick)
@@ -80,7 +76,8 @@ class Loop:
             state = config.algorithm.init(x, y, self.task.data.num_clients)
             self.place = RunPosition(0, state, Meter(), dict.fromkeys(self.evaluation.averaged(state), 0.0))
             self.saved = 0  # the round that the newest checkpoint is of
-            self.made = self._restore(folder) if folder is not None and resume else []  # all records so far
+            self.made = self._restore(folder) if folder is not None and resume else []  # records to be handed out
+            self.last = self.made[-1] if self.made else None
             self.chain = RecordChain.of(self.made)
             stack.enter_context(at_stake())
             self.resources = stack.pop_all()
@@ -116,7 +113,7 @@ class Loop:
     @property
     def status(self) -> str | None:
         """How the run has ended, None if it has not."""
-        return self.made[-1].get("status") if self.made else None
+        return None if self.last is None else self.last.get("status")
 
     @property
     def done(self) -> bool:
@@ -131,15 +128,17 @@ class Loop:
         self, stop: Callable[[], bool] = lambda: False, tick: Tick = lambda round, share: None
     ) -> Iterator[Record]:
         """All records, those made before a resume first, until the run or `stop` ends it."""
-        yield from self.opening()
-        while not self.done and not stop():
-            record = self.step()
+        self.opening()
+        while True:
+            new, self.made = self.made, []
+            yield from new
+            if self.done or stop():
+                return
+            self.step()
             tick(self.round, self.share)
-            if record is not None:
-                yield record
 
     def opening(self) -> list[Record]:
-        """The records up to the round where the run starts or continues; later records are added to this list."""
+        """The records up to where the run starts or continues; those of later steps are added to this list."""
         with ONE_THREAD, self.clock:
             if (limit := self.limits.ended_by(self._costs())) is not None:
                 self._finish(limit)
@@ -156,7 +155,7 @@ class Loop:
                 self.place = self._next()
             self._settle()
             self.place = self.place._replace(settled=True)
-            return self.made[-1] if self._recorded() else None
+            return self.last if self._recorded() else None
 
     def _settle(self) -> None:
         """What follows a round: the end, or the record and the checkpoint that are due."""
@@ -183,7 +182,7 @@ class Loop:
 
     def _recorded(self) -> bool:
         """Whether this round's record is made."""
-        return bool(self.made) and self.made[-1]["round"] == self.round
+        return self.last is not None and self.last["round"] == self.round
 
     def _due(self) -> bool:
         return self.round % self.config.record.every == 0 and not self._recorded()
@@ -225,6 +224,7 @@ class Loop:
                 self.folder.append(record)
             self.chain.add(record)
             self.made.append(record)
+            self.last = record
 
     def _save(self) -> None:
         if self.folder is not None:
