@@ -26,7 +26,7 @@ from forked import Forks  # noqa: E402
 from kinds import KINDS, SLOW  # noqa: E402
 from suffering import Suffering, Wrong  # noqa: E402
 
-for module in ("of_runs", "of_starts", "of_ray", "of_sweeps", "of_mlflow", "of_nodes"):
+for module in ("of_runs", "of_endings", "of_starts", "of_ray", "of_sweeps", "of_mlflow", "of_nodes"):
     import_module(module)
 torch.set_num_threads(1)
 

@@ -83,6 +83,7 @@ def happen(what: str) -> None:
 
 def install(at: str, count: int, do: str, after: bool = False) -> None:
     """Let the fault happen at the `count`-th call of what `at` names, before the call or after it."""
+    from fedmbo_ray.runs.evaluation import Evaluation
     from fedmbo_ray.runs.folder import RunFolder
     from fedmbo_ray.runs.loop import Loop
 
@@ -93,6 +94,8 @@ def install(at: str, count: int, do: str, after: bool = False) -> None:
         "record": (RunFolder, "append"),
         "checkpoint": (RunFolder, "save"),
         "round": (Loop, "_next"),
+        "figures": (Evaluation, "figures"),
+        "exact": (Evaluation, "exact"),
         "result": (RunFolder, "save_result"),
     }
     owner, name = places[at]

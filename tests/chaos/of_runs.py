@@ -20,6 +20,7 @@ from suffering import (
     after_kill,
     carried_on,
     flipped,
+    reference,
     right,
     right_or_refused,
     said_how_to_go_on,
@@ -28,11 +29,12 @@ from suffering import (
 from fedmbo_ray.runs.arrays import npz, read_npz
 
 
-def killed_at(place: str, most: int, after: bool) -> Check:
+def killed_at(place: str, most: int, after: bool, words: tuple[str, ...] = WORDS) -> Check:
     def check(s: Suffering) -> str:
+        s.words = words
         fault = {"at": place, "count": int(s.rng.integers(1, most)), "do": "SIGKILL", "after": after}
         code = s.begin(fault=fault).wait()
-        if code not in (0, -signal.SIGKILL):
+        if code not in (reference(words).code, -signal.SIGKILL):
             raise Wrong(f"exit code {code}")
         return carried_on(s)
 
@@ -44,11 +46,12 @@ for place, most in {"fsync": 14, "rename": 10, "remove": 4, "record": 9, "checkp
         KINDS[f"SIGKILL {'after' if after else 'before'} {place}"] = killed_at(place, most, after)
 
 
-def interrupted_at(place: str, most: int, number: signal.Signals) -> Check:
+def interrupted_at(place: str, most: int, number: signal.Signals, words: tuple[str, ...] = WORDS) -> Check:
     def check(s: Suffering) -> str:
+        s.words = words
         fault = {"at": place, "count": int(s.rng.integers(1, most)), "do": number.name}
         ended = Ended(*s.begin(fault=fault).finish())
-        if ended.code != 0:  # else the signal came too late
+        if ended.code != reference(words).code:  # else the signal came too late
             said_how_to_go_on(ended, number, s.out)
         return carried_on(s)
 

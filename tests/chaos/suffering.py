@@ -20,6 +20,7 @@ from own_mounts import PRIVATE
 from fedmbo_ray.core.scratch import remove_stale
 
 HERE = Path(__file__).parent
+PATHS = (str(HERE), str(HERE.parent / "support"), str(HERE.parent.parent))
 MARK = "FEDMBO_CHAOS"
 SESSIONS = {"ray", "hosts"}  # folders of Ray's, which keeps its logs, and of hosts, which are gone
 PROGRESS = re.compile(
@@ -27,6 +28,9 @@ PROGRESS = re.compile(
 )
 FEW = 3  # lines that a command may say besides its progress and its error
 WORDS = ("rounds=40", "record.every=5", "record.checkpoint_every=7", "clients.num_clients=20", "clients.block_size=5")
+DIVERGING = (*WORDS, "algorithm.step_size=50", "record.explosion=3", "record.checkpoint_every=1")
+GENTLE = ("algorithm.step_size=0.001", "algorithm.lower.step_size=0.001")  # so that nothing diverges
+EXACT = (*WORDS, "problem=ridge_head", "data=small_data:numbers", "data.partition=iid", "record.exact_every=5", *GENTLE)
 RAY = ("clients.backend=ray", "clients.actors=2", "clients.cpus_per_actor=0.5")
 
 
@@ -56,11 +60,11 @@ class Suffering:
     def __init__(self, forks: Forks, folder: Path, rng: np.random.Generator) -> None:
         self.forks, self.folder, self.rng = forks, folder, rng
         self.mark = uuid.uuid4().hex
-        self.out = folder / "run"
+        self.out, self.words = folder / "run", WORDS  # of the run in the scenario's folder
         self.tracking = f"sqlite:///{folder}/mlflow.db"
 
     def start(self, *words: str, command: str = "run", fault: dict[str, Any] | None = None) -> Forked:
-        environment = {**os.environ, MARK: self.mark, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ['PYTHONPATH']}"}
+        environment = {**os.environ, MARK: self.mark, "PYTHONPATH": os.pathsep.join(PATHS)}
         environment |= {"MLFLOW_TRACKING_URI": self.tracking, "TMPDIR": str(self.folder)}
         program = "from hooks import begin; begin()"
         return self.forks.start("-c", program, json.dumps(fault), command, *words, cwd=self.folder, env=environment)
@@ -70,7 +74,7 @@ class Suffering:
 
     def begin(self, *words: str, fault: dict[str, Any] | None = None) -> Forked:
         """A new run in the scenario's folder."""
-        return self.start(*WORDS, *words, "--out", str(self.out), fault=fault)
+        return self.start(*self.words, *words, "--out", str(self.out), fault=fault)
 
     def resume(self) -> Ended:
         return self.run("--out", str(self.out), "--resume", "--json", "clients.backend=in_process")
@@ -135,8 +139,13 @@ def lines(path: Path) -> int:
 
 
 class Undisturbed(NamedTuple):
-    digests: tuple[str, str]
+    digests: tuple[str, ...]
     rounds: list[int]
+
+    @property
+    def code(self) -> int:
+        """The exit code of a run that ends so."""
+        return 1 if "diverged" in self.digests else 0
 
 
 @cache
@@ -145,17 +154,22 @@ def reference(words: tuple[str, ...] = WORDS) -> Undisturbed:
     from fedmbo_ray.api.experiment import run_experiment
 
     run = run_experiment(None, *words, progress=False)
-    return Undisturbed((run.last["x_sha256"], run.last["y_sha256"]), run.records["round"].tolist())
+    return Undisturbed(digests_in(run.last), run.records["round"].tolist())
+
+
+def digests_in(last: dict[str, Any]) -> tuple[str, ...]:
+    """What a last record says about the whole run."""
+    return tuple(str(last[key]) for key in ("status", "x_sha256", "y_sha256", "records_sha256"))
 
 
 def right(ended: Ended, folder: Path, words: tuple[str, ...] = WORDS) -> None:
     """Raise Wrong unless a run has come to the right end, with all its records."""
-    if ended.code != 0:
+    expected = reference(words)
+    if ended.code != expected.code:
         raise Wrong(f"exit code {ended.code}: {ended.err[-2000:]}")
     last = json.loads(ended.out.splitlines()[-1])
-    expected = reference(words)
-    if (last["x_sha256"], last["y_sha256"]) != expected.digests:
-        raise Wrong("finished with other bits")
+    if digests_in(last) != expected.digests:
+        raise Wrong("ended with other bits")
     rounds = [json.loads(line)["round"] for line in (folder / "records.jsonl").read_text().splitlines()]
     if rounds != expected.rounds:
         raise Wrong(f"records of the rounds {rounds}")
@@ -164,7 +178,7 @@ def right(ended: Ended, folder: Path, words: tuple[str, ...] = WORDS) -> None:
 def carried_on(s: Suffering) -> str:
     """Continue, or begin anew where nothing was kept yet."""
     ended = s.resume() if (s.out / "config.yaml").exists() else Ended(*s.begin("--json").finish())
-    right(ended, s.out)
+    right(ended, s.out, s.words)
     return "right"
 
 
