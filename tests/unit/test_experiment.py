@@ -12,7 +12,7 @@ from fedmbo_ray.runs import loop as experiment
 from fedmbo_ray.runs.checkpoint import Checkpoint
 from fedmbo_ray.runs.evaluation import Evaluation
 from fedmbo_ray.runs.folder import RunFolder
-from fedmbo_ray.runs.loop import run
+from fedmbo_ray.runs.loop import Loop, run
 from fedmbo_ray.runs.state import diverged
 
 
@@ -162,3 +162,10 @@ def test_figures_are_averaged_over_all_rounds_and_stay_so_after_a_resume(tmp_pat
 def test_an_average_of_nothing_known_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"record\.averaged: unknown figure 'hypergradient'; did you mean"):
         next(run(tiny_config(record={"averaged": ["hypergradient"]})))  # before the first record
+
+
+def test_records_that_were_handed_out_are_not_kept() -> None:
+    """The memory of a long run stays the same."""
+    with Loop(tiny_config(rounds=6, record={"every": 1})) as loop:
+        assert [record["round"] for record in loop.records()] == [*range(7)]
+        assert loop.made == []
