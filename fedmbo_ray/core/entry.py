@@ -23,6 +23,9 @@ def enter(command: str = "main") -> NoReturn:
         code = import_module(f"fedmbo_ray.cli.{command}").main()
     except SystemExit as asked:  # by --help, or with words by a plug-in
         code = exit_code(asked.code)
+    except (MemoryError, SystemError):  # the second is what Python raises if it has no memory within itself
+        print("error: there is not enough memory to import what the command needs", file=sys.stderr)
+        code = 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1

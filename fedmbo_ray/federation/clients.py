@@ -140,7 +140,7 @@ class Clients:
         """
         if not self.federation.assumes:
             rule = "clients.knowing leaves floats uncounted, so the method's card must say what clients know already"
-            raise RunFailed(f'{rule}, Card(..., assumes="..."), but it does not')
+            raise RunFailed(f'{rule}: Card(..., assumes="..."), but it says nothing')
         for tensor in known:
             self.exchange.ledger.tell(cohort, tensor)
         return cohort

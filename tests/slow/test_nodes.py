@@ -105,7 +105,7 @@ def test_halving_decides_the_same_on_two_nodes_of_which_one_is_lost(nodes: Clust
     kept, lost = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
     text = SWEEP.format(rounds=160, clients="backend: in_process", steps="[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]")
     words = ["tune.scheduler={name: halving, grace: 20, reduction: 2}"]
-    process = start(tmp_path, text, *words, "tune.retries=20", "--out", "a")  # while Ray does not know that it is lost
+    process = start(tmp_path, text, *words, "tune.retries=500", "--out", "a")  # while Ray does not know that it is lost
     folder = SweepFolder(tmp_path / "a")
     wait_for(process, tmp_path, lambda: sum(trial.status == "stopped" for trial in folder.trials()) >= 3)
     (trial,) = wait_for(process, tmp_path, lambda: actors(lost, "ImplicitFunc"))
