@@ -148,7 +148,7 @@ def test_a_shortage_of_memory_is_one_line(error: Exception, capsys: pytest.Captu
         command.guarded(lambda: _raise("something else"), lambda: "")
 
 
-@pytest.mark.parametrize("kilobytes", [300_000, 600_000])
+@pytest.mark.parametrize("kilobytes", [300_000, 800_000])
 def test_a_process_without_room_ends_at_once(kilobytes: int, tmp_path: Path) -> None:
     """OpenBLAS, told to use several threads, would ask for their memory for ever while it is imported."""
     program = f"ulimit -v {kilobytes}; exec '{sys.executable}' -m fedmbo_ray run rounds=1 --out run"
