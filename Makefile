@@ -1,7 +1,7 @@
 # make quickstart   set up, and sweep FedMBO's step sizes on the embedded digits
 # make report       the studies at their smallest scale, and a report of them
 # make ui           look at all sweeps in MLflow
-# make test         set up, lint, type-check, and test every part once: at most 8 minutes on two cores
+# make test         set up, lint, type-check, and test every part once: about ten minutes on two cores
 # make test-all     all tests, and how much of the code they run: at most 30 minutes on two cores
 # make cluster-test a cluster of several hosts within this machine: up, a sweep, a lost host, down (needs root)
 # make chaos        faults of every kind at random moments: MINUTES=10 SEED=1 (power cuts need root)

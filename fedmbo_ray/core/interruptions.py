@@ -7,11 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from fedmbo_ray.core.process_state import ENDING_SIGNALS, Handler, say_now
+
+T = TypeVar("T")
 
 AT_ONCE = 1.0  # seconds after the first signal; earlier signals count as the same request
 SOON = 0.5  # seconds; an interrupted command that needs longer to end says so
@@ -25,32 +27,27 @@ hints: list[Callable[[], str]] = []  # how to continue a command; if there is no
 @contextmanager
 def at_stake() -> Iterator[None]:
     """In this context, something must be saved, stopped or reported: no signal may end the process at once."""
-    stake = object()
-    stakes.append(stake)
-    try:
+    with _listed(stakes, object()):
         yield
-    finally:
-        stakes.remove(stake)
 
 
-@contextmanager
-def last_step(step: Callable[[], None]) -> Iterator[None]:
+def last_step(step: Callable[[], None]) -> AbstractContextManager[None]:
     """In this context, `step` is called before `leave` ends the process."""
-    last_steps.append(step)
-    try:
-        yield
-    finally:
-        last_steps.remove(step)
+    return _listed(last_steps, step)
+
+
+def may_leave(hint: Callable[[], str]) -> AbstractContextManager[None]:
+    """In this context, the process is a command's own and may be ended at once; `hint` says how to continue."""
+    return _listed(hints, hint)
 
 
 @contextmanager
-def may_leave(hint: Callable[[], str]) -> Iterator[None]:
-    """In this context, the process is a command's own and may be ended at once; `hint` says how to continue."""
-    hints.append(hint)
+def _listed(items: list[T], item: T) -> Iterator[None]:
+    items.append(item)
     try:
         yield
     finally:
-        hints.remove(hint)
+        items.remove(item)
 
 
 def leave(code: int, line: str) -> NoReturn:
